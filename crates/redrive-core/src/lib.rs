@@ -1,0 +1,28 @@
+//! The pure heart of redrive: when to try again, what follows an attempt, and what a store must guarantee.
+//!
+//! Nothing here does I/O, reads a clock or rolls dice: `now` and [`Chance`] are arguments. The life of a job is
+//! [`lifecycle::transition`], what follows an attempt is [`verdict::decide`], and both exist once.
+
+pub mod catalog;
+pub mod chance;
+pub mod invalid;
+pub mod job;
+pub mod lifecycle;
+pub mod limits;
+pub mod names;
+pub mod policy;
+pub mod records;
+pub mod store;
+pub mod time;
+pub mod verdict;
+
+pub use chance::Chance;
+pub use invalid::Invalid;
+pub use job::{Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start};
+pub use lifecycle::State;
+pub use names::{IdempotencyKey, Kind, PolicyName, Queue, Tenant, WorkerId};
+pub use policy::{Backoff, Eligibility, Fraction, Jitter, MaxAttempts, Policy, PolicyRef};
+pub use records::Records;
+pub use store::{Store, StoreError};
+pub use time::{Clock, Timestamp};
+pub use verdict::{Failure, Fault, Outcome, Reason, Run, Verdict, admit, decide};

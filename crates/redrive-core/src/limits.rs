@@ -1,0 +1,58 @@
+//! Every limit of the engine: its name ends in its unit, and the error for breaking it names it.
+
+use std::time::Duration;
+
+/// Bytes of payload kept on the job's row; larger ones belong in an object store.
+pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a handler's output kept on the job's row.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the last error and of each attempt's error; what is longer is cut.
+pub const ERROR_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of the name of a queue, kind, tenant, policy or worker.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Bytes of an idempotency key.
+pub const KEY_BYTES_MAX: usize = 256;
+/// Items in one call of `enqueue`, `claim`, `settle` or any other verb that takes a batch.
+pub const BATCH_ITEMS_MAX: usize = 1000;
+/// Items on one page of a list.
+pub const PAGE_ITEMS_MAX: usize = 1000;
+/// Bytes of one record's value.
+pub const RECORD_BYTES_MAX: usize = 64 * 1024;
+/// How far ahead a job may be scheduled, and the longest wait between two attempts.
+pub const HORIZON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Attempts that a policy may allow.
+pub const ATTEMPTS_MAX: u32 = 10_000;
+/// Entries in a schedule backoff.
+pub const DELAYS_ITEMS_MAX: usize = 100;
+
+/// Shortens `text` to [`ERROR_BYTES_MAX`] at a character boundary, so that one huge error cannot bloat a row.
+pub fn cut_error(mut text: String) -> String {
+    if text.len() > ERROR_BYTES_MAX {
+        let mut end = ERROR_BYTES_MAX - "…".len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_error_is_cut_at_a_character() {
+        for filler in ["x", "é", "日", "🦀"] {
+            let cut = cut_error(filler.repeat(ERROR_BYTES_MAX + 1));
+            assert!(
+                cut.len() <= ERROR_BYTES_MAX && cut.len() > ERROR_BYTES_MAX - 8,
+                "{filler}: {}",
+                cut.len()
+            );
+            assert!(cut.ends_with('…'));
+        }
+        assert_eq!(cut_error("short".into()), "short");
+    }
+}

@@ -1,0 +1,128 @@
+//! Names from outside: bounded, printable, cheap to clone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::invalid::Invalid;
+use crate::limits::{KEY_BYTES_MAX, NAME_BYTES_MAX};
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $shortest:literal..=$longest:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes the name if it is of a legal length and has no control characters.
+            pub fn new(name: impl Into<Arc<str>>) -> Result<Self, Invalid> {
+                let name = name.into();
+                check($field, &name, $shortest, $longest)?;
+                Ok(Self(name))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = Invalid;
+            fn from_str(name: &str) -> Result<Self, Invalid> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Invalid;
+            fn try_from(name: String) -> Result<Self, Invalid> {
+                Self::new(name)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.as_ref().to_owned()
+            }
+        }
+    };
+}
+
+name!(
+    /// A queue: jobs in it can be claimed, paused and counted together.
+    Queue, "queue", 1..=NAME_BYTES_MAX
+);
+name!(
+    /// What a job is: it selects the handler.
+    Kind, "kind", 1..=NAME_BYTES_MAX
+);
+name!(
+    /// Whose job it is. The empty tenant is the one of a single-tenant setup.
+    Tenant, "tenant", 0..=NAME_BYTES_MAX
+);
+name!(
+    /// Makes an enqueue repeatable: the same key of the same tenant finds the first job again.
+    IdempotencyKey, "idempotencyKey", 1..=KEY_BYTES_MAX
+);
+name!(
+    /// The name of a policy, without its version.
+    PolicyName, "policyId", 1..=NAME_BYTES_MAX
+);
+name!(
+    /// Which worker holds a lease; shown to operators, never used to fence.
+    WorkerId, "worker", 1..=NAME_BYTES_MAX
+);
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self("".into())
+    }
+}
+
+fn check(field: &'static str, name: &str, shortest: usize, longest: usize) -> Result<(), Invalid> {
+    if name.len() < shortest {
+        return Err(Invalid::new(field, "must not be empty"));
+    }
+    if name.len() > longest {
+        return Err(Invalid::new(
+            field,
+            format!("is {} bytes long, at most {longest} are allowed", name.len()),
+        ));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Invalid::new(field, "must not contain control characters"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_name_says_which_field_and_why() {
+        for (name, problem) in [
+            (String::new(), "must not be empty"),
+            ("x".repeat(129), "is 129 bytes long, at most 128 are allowed"),
+            ("a\nb".into(), "must not contain control characters"),
+        ] {
+            assert_eq!(Queue::new(name).unwrap_err(), Invalid::new("queue", problem));
+        }
+        assert!(Tenant::new("").is_ok());
+    }
+}

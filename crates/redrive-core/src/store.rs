@@ -1,0 +1,533 @@
+//! What a store must do: the life of a job, in batches, fenced by epochs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::invalid::Invalid;
+use crate::job::{Attempt, Entry, Epoch, Job, JobId, Lease, NewJob};
+use crate::lifecycle::State;
+use crate::limits::{BATCH_ITEMS_MAX, OUTPUT_BYTES_MAX, PAGE_ITEMS_MAX};
+use crate::names::{IdempotencyKey, Kind, Queue, Tenant, WorkerId};
+use crate::policy::PolicyRef;
+use crate::records::Records;
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+/// The life of a job. Each method is one atomic write or read; results stand in the order of what was asked.
+///
+/// A store applies what it is told and decides nothing: it never compares attempts with a limit.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Adds jobs. When it returns they are as durable as the store is. One illegal job refuses the whole batch.
+    ///
+    /// A job whose id exists, or whose tenant and key exist, is not added again, within the batch too.
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError>;
+
+    /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id; raises the
+    /// epoch and charges an attempt in the same write. Never from a queue with a [`crate::records::PAUSED`] record.
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError>;
+
+    /// Applies [`Verdict::effect`] under each lease and writes the log entry with it. Valid as long as the job is running
+    /// in that epoch, however late; a lease that was lost changes nothing.
+    ///
+    /// `next_run_at` and `wait` change only when the job is claimable afterwards, `wait` only by a retry. The lease ends;
+    /// `worker` and `last_error` stay as evidence.
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError>;
+
+    /// Renews leases for `lease` from now, those too that have run out but were not taken over, and brings back what
+    /// the holder must know.
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError>;
+
+    /// Takes over leases that have run out (`lease_until <= now`), longest ago first, under a new epoch and the new
+    /// holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
+
+    /// Ends jobs that are not running; asks for the end of those that are.
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError>;
+
+    /// Gives dead jobs a fresh run, due at once: attempts, wait, budget, reason, output and cancel request start again;
+    /// the log and `last_error` stay.
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError>;
+
+    /// Removes dead jobs with their logs.
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError>;
+
+    /// Jobs by id.
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError>;
+
+    /// Jobs that match, newest id first.
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError>;
+
+    /// The attempts of a job, oldest first.
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError>;
+
+    /// Removes up to `limit` jobs that ended at least their retention ago, with their logs; says how many. State by
+    /// state in the order of [`Retention::by_state`], longest ended first.
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
+
+    /// Returns when something may have become claimable since `seen` was handed out by [`Store::claim`].
+    ///
+    /// Enqueue, redrive, a settlement into a claimable state and every write of a record wake. A wake-up may be lost:
+    /// callers poll as well. It says nothing about jobs that become due by time.
+    async fn wait(&self, seen: Wake);
+
+    /// Counts by queue and state, and how late the oldest due job is.
+    async fn stats(&self) -> Result<Stats, StoreError>;
+}
+
+/// A store with everything the engine needs.
+pub trait Backend: Store + Records {}
+impl<T: Store + Records + ?Sized> Backend for T {}
+
+/// What came of one enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enqueued {
+    /// It is new.
+    Created(JobId),
+    /// The same request was there before, as this job.
+    Existing(JobId),
+    /// The key or id belongs to a different request, this job.
+    Conflict(JobId),
+}
+
+impl Enqueued {
+    /// The job that the request led to, whichever way.
+    pub fn id(self) -> JobId {
+        match self {
+            Self::Created(id) | Self::Existing(id) | Self::Conflict(id) => id,
+        }
+    }
+}
+
+/// Which jobs to lease.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimRequest {
+    /// Who asks.
+    pub worker: WorkerId,
+    /// From these queues; none means all.
+    pub queues: Vec<Queue>,
+    /// Of these kinds; none means all.
+    pub kinds: Vec<Kind>,
+    /// At most this many, up to [`BATCH_ITEMS_MAX`].
+    pub limit: usize,
+    /// For how long.
+    pub lease: Duration,
+}
+
+/// Which leases to take over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReclaimRequest {
+    /// Who asks.
+    pub worker: WorkerId,
+    /// At most this many, up to [`BATCH_ITEMS_MAX`].
+    pub limit: usize,
+    /// For how long the new lease lasts; it only has to cover the settlement.
+    pub lease: Duration,
+}
+
+/// Jobs under lease.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// The jobs, each as it is after the claim.
+    pub jobs: Vec<Job>,
+    /// Rows that could not be read. They are leased like the others, so that the worker can settle them as rejected.
+    pub unreadable: Vec<Unreadable>,
+    /// The store's time.
+    pub now: Timestamp,
+    /// When the next matching job is due; at most `now` when more are due already. A reclaim leaves it empty.
+    pub next_due: Option<Timestamp>,
+    /// What to hand to [`Store::wait`] if there was nothing to do.
+    pub wake: Wake,
+}
+
+/// A leased row that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its lease.
+    pub lease: Lease,
+    /// The run, as far as it could be read.
+    pub run: u32,
+    /// The attempt, as far as it could be read.
+    pub attempt: u32,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// How far a store's wake-ups had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Wake(pub u64);
+
+/// A verdict to apply under a lease.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settlement {
+    /// The lease.
+    pub lease: Lease,
+    /// What follows the attempt.
+    pub verdict: Verdict,
+    /// The error to keep on the row; none keeps the last one.
+    pub error: Option<String>,
+    /// What to write into the attempt log, if anything.
+    pub entry: Option<Entry>,
+}
+
+impl Settlement {
+    /// Refuses what no store would take.
+    pub fn check(&self) -> Result<(), Invalid> {
+        match &self.verdict {
+            Verdict::Complete(Some(output)) if output.len() > OUTPUT_BYTES_MAX => Err(Invalid::new(
+                "output",
+                format!("at most {OUTPUT_BYTES_MAX} bytes are allowed"),
+            )),
+            Verdict::Complete(_)
+            | Verdict::Retry(_)
+            | Verdict::Snooze(_)
+            | Verdict::Wait
+            | Verdict::Release
+            | Verdict::DeadLetter(_)
+            | Verdict::Cancel => Ok(()),
+        }
+    }
+}
+
+/// What came of a settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It took effect; the job is in this state.
+    Applied(State),
+    /// Someone else holds or has settled the lease; nothing changed.
+    LeaseLost,
+}
+
+/// What came of renewing a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extended {
+    /// It goes on.
+    Renewed,
+    /// It goes on, and someone asked for the job's end.
+    CancelRequested,
+    /// Someone else holds or has settled it.
+    LeaseLost,
+}
+
+/// What came of a cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It has ended.
+    Done,
+    /// It is running; its worker will hear of it.
+    Requested,
+    /// It had ended before, in this state.
+    Ended(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// What came of a redrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redriven {
+    /// It has a fresh run.
+    Done,
+    /// It is not dead but in this state.
+    NotDead(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// What came of a discard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discarded {
+    /// It is gone.
+    Done,
+    /// It is not dead but in this state.
+    NotDead(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// Which jobs to list; what is absent does not narrow.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Filter {
+    /// In one of these states; none means all.
+    pub states: Vec<State>,
+    /// Of this tenant.
+    pub tenant: Option<Tenant>,
+    /// In this queue.
+    pub queue: Option<Queue>,
+    /// Of this kind.
+    pub kind: Option<Kind>,
+    /// Under this version of a policy.
+    pub policy: Option<PolicyRef>,
+    /// With this key.
+    pub key: Option<IdempotencyKey>,
+    /// Enqueued at or after this instant.
+    pub created_from: Option<Timestamp>,
+    /// Enqueued before this instant.
+    pub created_before: Option<Timestamp>,
+}
+
+impl Filter {
+    /// Whether `job` is one of them.
+    pub fn matches(&self, job: &Job) -> bool {
+        fn is<T: PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == actual)
+        }
+        (self.states.is_empty() || self.states.contains(&job.state))
+            && is(self.tenant.as_ref(), &job.tenant)
+            && is(self.queue.as_ref(), &job.queue)
+            && is(self.kind.as_ref(), &job.kind)
+            && is(self.policy.as_ref(), &job.policy)
+            && self.key.as_ref().is_none_or(|key| job.key.as_ref() == Some(key))
+            && self.created_from.is_none_or(|from| job.created_at >= from)
+            && self.created_before.is_none_or(|before| job.created_at < before)
+    }
+}
+
+/// Which page of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRequest {
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
+    /// At most this many items, from 1 to [`PAGE_ITEMS_MAX`].
+    pub limit: usize,
+}
+
+impl PageRequest {
+    /// The first page.
+    pub fn first(limit: usize) -> Self {
+        Self { after: None, limit }
+    }
+
+    /// Refuses a limit out of range.
+    pub fn check(&self) -> Result<(), Invalid> {
+        if (1..=PAGE_ITEMS_MAX).contains(&self.limit) {
+            Ok(())
+        } else {
+            Err(Invalid::new(
+                "limit",
+                format!("must be from 1 to {PAGE_ITEMS_MAX}, is {}", self.limit),
+            ))
+        }
+    }
+}
+
+/// Where a page ended. Its text is opaque to users and safe to accept from them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cursor {
+    /// After this job.
+    Job(JobId),
+    /// After this attempt.
+    Attempt(Epoch),
+}
+
+impl Cursor {
+    /// The job it stands at; a cursor of another list is refused.
+    pub fn job(self) -> Result<JobId, Invalid> {
+        match self {
+            Self::Job(id) => Ok(id),
+            Self::Attempt(_) => Err(Invalid::new("cursor", "belongs to a list of attempts")),
+        }
+    }
+
+    /// The attempt it stands at; a cursor of another list is refused.
+    pub fn attempt(self) -> Result<Epoch, Invalid> {
+        match self {
+            Self::Attempt(epoch) => Ok(epoch),
+            Self::Job(_) => Err(Invalid::new("cursor", "belongs to a list of jobs")),
+        }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(id) => write!(f, "j{}", id.0.simple()),
+            Self::Attempt(epoch) => write!(f, "a{epoch:x}"),
+        }
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let parsed = match text.split_at_checked(1) {
+            Some(("j", id)) => id.parse().ok().map(Self::Job),
+            Some(("a", epoch)) => Epoch::from_str_radix(epoch, 16).ok().map(Self::Attempt),
+            _ => None,
+        };
+        parsed.ok_or_else(|| Invalid::new("cursor", "is not one that a list returned"))
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page<T> {
+    /// Its items.
+    pub items: Vec<T>,
+    /// Where to go on; none means that this was the last page.
+    pub next: Option<Cursor>,
+}
+
+impl<T> Page<T> {
+    /// Makes a page of `limit` from items fetched with one to spare; the spare one says that there is more.
+    pub fn cut(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> Cursor) -> Self {
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = if more { items.last().map(cursor) } else { None };
+        Self { items, next }
+    }
+}
+
+/// How long jobs are kept after they have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Those that succeeded.
+    pub succeeded: Duration,
+    /// Those that are dead.
+    pub dead: Duration,
+    /// Those that were cancelled.
+    pub cancelled: Duration,
+}
+
+impl Default for Retention {
+    /// 7, 30 and 7 days.
+    fn default() -> Self {
+        let days = |n: u64| Duration::from_secs(n * 24 * 60 * 60);
+        Self {
+            succeeded: days(7),
+            dead: days(30),
+            cancelled: days(7),
+        }
+    }
+}
+
+impl Retention {
+    /// The final states with their retention.
+    pub fn by_state(&self) -> [(State, Duration); 3] {
+        [
+            (State::Succeeded, self.succeeded),
+            (State::Dead, self.dead),
+            (State::Cancelled, self.cancelled),
+        ]
+    }
+}
+
+/// Counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// The store's time.
+    pub now: Timestamp,
+    /// Jobs by queue and state; what is zero is absent.
+    pub counts: BTreeMap<(Queue, State), u64>,
+    /// When the job that has been due for longest was due.
+    pub oldest_due: Option<Timestamp>,
+}
+
+impl Stats {
+    /// Jobs in `state` over all queues.
+    pub fn in_state(&self, state: State) -> u64 {
+        self.counts
+            .iter()
+            .filter(|((_, s), _)| *s == state)
+            .map(|(_, n)| n)
+            .sum()
+    }
+}
+
+/// Refuses a batch that is too large, naming the limit.
+pub fn check_batch(items: usize) -> Result<(), Invalid> {
+    if items <= BATCH_ITEMS_MAX {
+        Ok(())
+    } else {
+        Err(Invalid::new(
+            "batch",
+            format!("has {items} items, at most {BATCH_ITEMS_MAX} are allowed"),
+        ))
+    }
+}
+
+/// Why a store could not do what it was asked. The variants are what the caller can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It may work in a moment: try again.
+    #[error("the store is unavailable for now")]
+    Unavailable(#[source] Cause),
+    /// Another transaction was in the way (a deadlock, a lock or statement timeout): try again.
+    #[error("the store was busy with a conflicting write")]
+    Busy(#[source] Cause),
+    /// There is no room: free some, then go on.
+    #[error("the store is full; free disk space or raise its size limit, nothing acknowledged is lost")]
+    Full(#[source] Cause),
+    /// It cannot be opened or written as it is; the message says what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// What was asked is not legal.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// What is stored is not what was written: restore a backup or look at the named place.
+    #[error("stored data is damaged: {0}")]
+    Corrupt(String),
+    /// A defect or a failure that another try will not cure.
+    #[error("the store failed")]
+    Failed(#[source] Cause),
+}
+
+/// The cause behind a [`StoreError`].
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+impl StoreError {
+    /// Whether another try may work.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Busy(_) => true,
+            Self::Full(_) | Self::Refused(_) | Self::Invalid(_) | Self::Corrupt(_) | Self::Failed(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_survives_its_text_and_a_forged_one_is_refused() {
+        for cursor in [Cursor::Job(JobId(uuid::Uuid::max())), Cursor::Attempt(77)] {
+            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+        for text in [
+            "",
+            "j",
+            "jxyz",
+            "a",
+            "a-1",
+            "z1",
+            "é",
+            "j00000000-0000-0000-0000-00000000000g",
+        ] {
+            assert_eq!(text.parse::<Cursor>().unwrap_err().field, "cursor", "{text}");
+        }
+        assert_eq!(Cursor::Attempt(1).job().unwrap_err().field, "cursor");
+        assert_eq!(
+            Cursor::Job(JobId(uuid::Uuid::nil())).attempt().unwrap_err().field,
+            "cursor"
+        );
+    }
+
+    #[test]
+    fn only_what_may_pass_is_worth_another_try() {
+        let cause = || Cause::from("x");
+        assert!(StoreError::Unavailable(cause()).may_pass() && StoreError::Busy(cause()).may_pass());
+        for error in [
+            StoreError::Full(cause()),
+            StoreError::Refused("x".into()),
+            StoreError::Invalid(Invalid::new("x", "y")),
+            StoreError::Corrupt("x".into()),
+            StoreError::Failed(cause()),
+        ] {
+            assert!(!error.may_pass(), "{error}");
+        }
+    }
+}

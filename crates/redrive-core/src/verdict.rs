@@ -1,0 +1,481 @@
+//! What follows an attempt: the one decision between retry and dead letter, and what it changes on the row.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::chance::Chance;
+use crate::invalid::Invalid;
+use crate::lifecycle::{Event, State};
+use crate::limits::HORIZON;
+use crate::policy::Policy;
+use crate::time::Timestamp;
+
+/// Decides what follows an attempt. Retry or dead-letter is chosen nowhere else.
+pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn Chance) -> Verdict {
+    match outcome {
+        Outcome::Done(output) => Verdict::Complete(output.clone()),
+        Outcome::Snooze(wait) => Verdict::Snooze((*wait).min(HORIZON)),
+        Outcome::Wait => Verdict::Wait,
+        Outcome::Released => Verdict::Release,
+        Outcome::Cancelled => Verdict::Cancel,
+        Outcome::Reject(_) => Verdict::DeadLetter(Reason::NotRetryable),
+        Outcome::Fail(failure) if !run.policy.eligibility.covers(failure.fault) => {
+            Verdict::DeadLetter(Reason::NotRetryable)
+        }
+        Outcome::Fail(_) | Outcome::LeaseExpired if run.is_last_attempt() => {
+            Verdict::DeadLetter(Reason::AttemptsExhausted)
+        }
+        Outcome::Fail(failure) => run.plan_retry(failure.retry_after, now, chance),
+        Outcome::LeaseExpired => run.plan_retry(None, now, chance),
+    }
+}
+
+/// Checks the budget again once an attempt is claimed, before anything is sent: a verdict means that it must not start.
+pub fn admit(run: &Run<'_>, now: Timestamp) -> Option<Verdict> {
+    let affordable = run
+        .policy
+        .affords(now.since(run.began_at), Duration::ZERO, run.estimated_call);
+    (!affordable).then_some(Verdict::DeadLetter(Reason::BudgetExceeded))
+}
+
+/// What the decision looks at: the policy and how far the run has come under it.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// The policy the job was created with.
+    pub policy: &'a Policy,
+    /// The attempt that has just been made, from 1.
+    pub attempt: u32,
+    /// When the run was first due; the budget counts from here.
+    pub began_at: Timestamp,
+    /// The actual wait before this attempt, for decorrelated jitter.
+    pub previous_wait: Option<Duration>,
+    /// How long an attempt takes as far as is known; zero while it is not.
+    pub estimated_call: Duration,
+}
+
+impl Run<'_> {
+    fn is_last_attempt(&self) -> bool {
+        self.attempt >= self.policy.max_attempts.get()
+    }
+
+    fn plan_retry(&self, asked: Option<Duration>, now: Timestamp, chance: &mut dyn Chance) -> Verdict {
+        let wait = self.policy.wait(self.attempt, self.previous_wait, asked, chance);
+        if self
+            .policy
+            .affords(now.since(self.began_at), wait, self.estimated_call)
+        {
+            Verdict::Retry(wait)
+        } else {
+            Verdict::DeadLetter(Reason::BudgetExceeded)
+        }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It succeeded, perhaps with an output.
+    Done(Option<Vec<u8>>),
+    /// It failed; another attempt may succeed.
+    Fail(Failure),
+    /// It failed and no further attempt can help.
+    Reject(Failure),
+    /// It asks to be run again later; costs no attempt.
+    Snooze(Duration),
+    /// It waits for something outside; costs no attempt.
+    Wait,
+    /// It was aborted by request.
+    Cancelled,
+    /// Its worker shut down in good order before it ended; costs no attempt.
+    Released,
+    /// Its worker fell silent and the lease ran out.
+    LeaseExpired,
+}
+
+impl Outcome {
+    /// A failure of the program's own making.
+    pub fn fail(error: impl fmt::Display) -> Self {
+        Self::Fail(Failure::new(Fault::Error, error))
+    }
+
+    /// A failure that no further attempt can help.
+    pub fn reject(error: impl fmt::Display) -> Self {
+        Self::Reject(Failure::new(Fault::Error, error))
+    }
+
+    /// A failure after which the other side asked to be left alone for `wait`. Costs an attempt.
+    pub fn retry_after(error: impl fmt::Display, wait: Duration) -> Self {
+        Self::Fail(Failure::new(Fault::Error, error).with_retry_after(wait))
+    }
+
+    /// The error to keep on the row and in the log.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Fail(failure) | Self::Reject(failure) => Some(&failure.message),
+            Self::LeaseExpired => Some("worker lease expired"),
+            Self::Done(_) | Self::Snooze(_) | Self::Wait | Self::Cancelled | Self::Released => None,
+        }
+    }
+
+    /// Its name in the attempt log and in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::Fail(failure) => match failure.fault {
+                Fault::Timeout => "timeout",
+                Fault::Panic => "panic",
+                Fault::Error | Fault::Connection | Fault::Status(_) | Fault::Grpc(_) => "failed",
+            },
+            Self::Reject(_) => "rejected",
+            Self::Snooze(_) => "snoozed",
+            Self::Wait => "waiting",
+            Self::Cancelled => "cancelled",
+            Self::Released => "released",
+            Self::LeaseExpired => "lease_expired",
+        }
+    }
+
+    /// Whether it is a failure in the eyes of an attempt log that keeps failures only.
+    pub fn is_failure(&self) -> bool {
+        self.error().is_some()
+    }
+}
+
+/// A failure with what is known about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its sort, for eligibility.
+    pub fault: Fault,
+    /// What a person should read.
+    pub message: String,
+    /// How long the other side asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure of some sort.
+    pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
+        Self {
+            fault,
+            message: message.to_string(),
+            retry_after: None,
+        }
+    }
+
+    /// Adds how long the other side asked to be left alone.
+    pub fn with_retry_after(self, wait: Duration) -> Self {
+        Self {
+            retry_after: Some(wait),
+            ..self
+        }
+    }
+}
+
+/// The sort of a failure, which decides whether it is eligible for a retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The program's own error.
+    Error,
+    /// The handler panicked.
+    Panic,
+    /// The attempt took too long.
+    Timeout,
+    /// No connection, or one that broke.
+    Connection,
+    /// An HTTP answer with this status.
+    Status(u16),
+    /// A gRPC answer with this code.
+    Grpc(u16),
+}
+
+/// What follows an attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It is done.
+    Complete(Option<Vec<u8>>),
+    /// Another attempt after this wait.
+    Retry(Duration),
+    /// Another run of the same attempt after this wait.
+    Snooze(Duration),
+    /// Set aside until resumed.
+    Wait,
+    /// Back to the queue at once; the attempt did not count.
+    Release,
+    /// Parked.
+    DeadLetter(Reason),
+    /// Ended by request.
+    Cancel,
+}
+
+impl Verdict {
+    /// What it does to the state machine.
+    pub fn event(&self) -> Event {
+        match self {
+            Self::Complete(_) => Event::Complete,
+            Self::Retry(_) => Event::Retry,
+            Self::Snooze(_) => Event::Snooze,
+            Self::Wait => Event::Wait,
+            Self::Release => Event::Release,
+            Self::DeadLetter(_) => Event::DeadLetter,
+            Self::Cancel => Event::Cancel,
+        }
+    }
+
+    /// What a store writes for it. Stores apply this as it is and decide nothing.
+    pub fn effect(&self) -> Effect {
+        let ended = |state| Effect {
+            state,
+            state_if_cancelling: state,
+            ..Effect::ENDED
+        };
+        match self {
+            Self::Complete(_) => ended(State::Succeeded),
+            Self::DeadLetter(_) => ended(State::Dead),
+            Self::Cancel => ended(State::Cancelled),
+            Self::Retry(wait) => Effect {
+                wait: Some(*wait),
+                ..Effect::open(State::Retrying)
+            },
+            Self::Snooze(wait) => Effect {
+                wait: Some(*wait),
+                refund: 1,
+                budget_pause: *wait,
+                ..Effect::open(State::Pending)
+            },
+            Self::Release => Effect {
+                wait: Some(Duration::ZERO),
+                refund: 1,
+                ..Effect::open(State::Pending)
+            },
+            Self::Wait => Effect {
+                refund: 1,
+                ..Effect::open(State::Waiting)
+            },
+        }
+    }
+
+    /// Why it is dead, when it is.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::DeadLetter(reason) => Some(*reason),
+            Self::Complete(_)
+            | Self::Retry(_)
+            | Self::Snooze(_)
+            | Self::Wait
+            | Self::Release
+            | Self::Cancel => None,
+        }
+    }
+}
+
+/// A verdict as columns, so that a store can apply many in one statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effect {
+    /// The state to write.
+    pub state: State,
+    /// The state to write instead when a cancel was requested meanwhile: what would go on is cancelled, what ended stays.
+    pub state_if_cancelling: State,
+    /// The job is due again this long after the store's `now`.
+    pub wait: Option<Duration>,
+    /// Attempts to give back.
+    pub refund: u32,
+    /// Time by choice, not by failure: the budget stands still for it.
+    pub budget_pause: Duration,
+}
+
+impl Effect {
+    const ENDED: Self = Self {
+        state: State::Succeeded,
+        state_if_cancelling: State::Succeeded,
+        wait: None,
+        refund: 0,
+        budget_pause: Duration::ZERO,
+    };
+
+    fn open(state: State) -> Self {
+        Self {
+            state,
+            state_if_cancelling: State::Cancelled,
+            ..Self::ENDED
+        }
+    }
+}
+
+/// Why a job is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Reason {
+    /// The last attempt that the policy allows has failed.
+    AttemptsExhausted,
+    /// The next attempt would not fit the budget.
+    BudgetExceeded,
+    /// The failure is not of a sort that the policy retries.
+    NotRetryable,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 3] = [Self::AttemptsExhausted, Self::BudgetExceeded, Self::NotRetryable];
+
+    /// Its name on the wire and in stores.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AttemptsExhausted => "ATTEMPTS_EXHAUSTED",
+            Self::BudgetExceeded => "BUDGET_EXCEEDED",
+            Self::NotRetryable => "NOT_RETRYABLE",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Reason {
+    type Err = Invalid;
+    fn from_str(name: &str) -> Result<Self, Invalid> {
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.name() == name)
+            .ok_or_else(|| Invalid::new("reason", format!("{name:?} is not a known reason")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::transition;
+    use crate::policy::presets;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn run(policy: &Policy, attempt: u32) -> Run<'_> {
+        Run {
+            policy,
+            attempt,
+            began_at: Timestamp::default(),
+            previous_wait: None,
+            estimated_call: Duration::ZERO,
+        }
+    }
+
+    fn check(run: Run<'_>, elapsed: Duration, outcome: &Outcome, verdict: Verdict) {
+        let now = Timestamp::default().after(elapsed);
+        assert_eq!(
+            decide(&run, outcome, now, &mut || 0.5),
+            verdict,
+            "{outcome:?} at {elapsed:?}"
+        );
+    }
+
+    #[test]
+    fn each_outcome_has_its_verdict() {
+        let policy = presets::quadratic();
+        let status = |code| Outcome::Fail(Failure::new(Fault::Status(code), "answered"));
+        let cases = [
+            (
+                2,
+                Outcome::Done(Some(b"ok".to_vec())),
+                Verdict::Complete(Some(b"ok".to_vec())),
+            ),
+            (2, Outcome::fail("boom"), Verdict::Retry(4 * S)),
+            (2, Outcome::LeaseExpired, Verdict::Retry(4 * S)),
+            (2, Outcome::retry_after("busy", 60 * S), Verdict::Retry(60 * S)),
+            (2, Outcome::retry_after("busy", S), Verdict::Retry(4 * S)),
+            (
+                4,
+                Outcome::fail("boom"),
+                Verdict::DeadLetter(Reason::AttemptsExhausted),
+            ),
+            (
+                4,
+                Outcome::LeaseExpired,
+                Verdict::DeadLetter(Reason::AttemptsExhausted),
+            ),
+            (
+                5,
+                Outcome::LeaseExpired,
+                Verdict::DeadLetter(Reason::AttemptsExhausted),
+            ),
+            (
+                1,
+                Outcome::reject("never"),
+                Verdict::DeadLetter(Reason::NotRetryable),
+            ),
+            (1, status(503), Verdict::Retry(S)),
+            (1, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
+            (4, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
+            (4, Outcome::Snooze(S), Verdict::Snooze(S)),
+            (4, Outcome::Wait, Verdict::Wait),
+            (4, Outcome::Released, Verdict::Release),
+            (4, Outcome::Cancelled, Verdict::Cancel),
+        ];
+        for (attempt, outcome, verdict) in cases {
+            check(run(&policy, attempt), Duration::ZERO, &outcome, verdict);
+        }
+    }
+
+    #[test]
+    fn the_budget_counts_time_passed_wait_and_the_call_to_come() {
+        let policy = presets::quadratic().with_total_budget(10 * S);
+        let dead = Verdict::DeadLetter(Reason::BudgetExceeded);
+        let called = |call| Run {
+            estimated_call: call,
+            ..run(&policy, 2)
+        };
+        check(
+            called(Duration::ZERO),
+            6 * S,
+            &Outcome::fail("x"),
+            Verdict::Retry(4 * S),
+        );
+        check(
+            called(Duration::from_millis(1)),
+            6 * S,
+            &Outcome::fail("x"),
+            dead.clone(),
+        );
+        check(called(Duration::ZERO), 7 * S, &Outcome::fail("x"), dead.clone());
+        check(
+            called(Duration::ZERO),
+            Duration::ZERO,
+            &Outcome::retry_after("x", 11 * S),
+            dead.clone(),
+        );
+        let at = |elapsed| admit(&called(2 * S), Timestamp::default().after(elapsed));
+        assert_eq!(at(8 * S), None);
+        assert_eq!(at(9 * S), Some(dead));
+    }
+
+    #[test]
+    fn an_effect_writes_what_the_state_machine_allows() {
+        let verdicts = [
+            Verdict::Complete(None),
+            Verdict::Retry(S),
+            Verdict::Snooze(S),
+            Verdict::Wait,
+            Verdict::Release,
+            Verdict::DeadLetter(Reason::NotRetryable),
+            Verdict::Cancel,
+        ];
+        for verdict in verdicts {
+            let effect = verdict.effect();
+            assert_eq!(
+                transition(State::Running, verdict.event()),
+                Ok(effect.state),
+                "{verdict:?}"
+            );
+            let cancelled = if effect.state.is_final() {
+                effect.state
+            } else {
+                State::Cancelled
+            };
+            assert_eq!(effect.state_if_cancelling, cancelled, "{verdict:?}");
+        }
+    }
+}
