@@ -94,14 +94,8 @@ async fn current(records: &dyn Records, name: &PolicyName) -> Result<Option<Head
         return Ok(None);
     };
     let Pointer { version } = parse(&record, CURRENT)?;
-    let policy = PolicyRef {
-        name: name.clone(),
-        version,
-    };
-    Ok(Some(Head {
-        policy,
-        record_version: record.version,
-    }))
+    let policy = PolicyRef { name: name.clone(), version };
+    Ok(Some(Head { policy, record_version: record.version }))
 }
 
 /// Writes the content first and then moves the pointer: a crash between them leaves an unused version, never a
@@ -113,16 +107,10 @@ async fn publish(
     head: Option<Head>,
 ) -> Result<Option<PolicyRef>, StoreError> {
     let (mut version, expect) = match head {
-        Some(head) => (
-            head.policy.version.saturating_add(1),
-            Expect::Version(head.record_version),
-        ),
+        Some(head) => (head.policy.version.saturating_add(1), Expect::Version(head.record_version)),
         None => (NonZeroU32::MIN, Expect::Absent),
     };
-    let mut reference = PolicyRef {
-        name: name.clone(),
-        version,
-    };
+    let mut reference = PolicyRef { name: name.clone(), version };
     while !write_content(records, &reference, policy).await? {
         version = version.saturating_add(1);
         reference.version = version;

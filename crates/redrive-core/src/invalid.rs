@@ -13,9 +13,6 @@ pub struct Invalid {
 impl Invalid {
     /// Names a field and its problem.
     pub fn new(field: &'static str, problem: impl Into<String>) -> Self {
-        Self {
-            field,
-            problem: problem.into(),
-        }
+        Self { field, problem: problem.into() }
     }
 }

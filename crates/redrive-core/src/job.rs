@@ -31,9 +31,7 @@ impl fmt::Display for JobId {
 impl FromStr for JobId {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| Invalid::new("id", format!("must be a UUID, is {text:?}")))
+        text.parse().map(Self).map_err(|_| Invalid::new("id", format!("must be a UUID, is {text:?}")))
     }
 }
 
@@ -63,10 +61,7 @@ impl Priority {
         if priority <= Self::MAX.0 {
             Ok(Self(priority))
         } else {
-            Err(Invalid::new(
-                "priority",
-                format!("must be from 0 to 9, is {priority}"),
-            ))
+            Err(Invalid::new("priority", format!("must be from 0 to 9, is {priority}")))
         }
     }
 
@@ -174,15 +169,8 @@ impl NewJob {
             let problem = format!("is {length} bytes long, at most {PAYLOAD_BYTES_MAX} are allowed inline");
             return Err(Invalid::new("payload", problem));
         }
-        if self
-            .metadata
-            .as_ref()
-            .is_some_and(|text| text.len() > PAYLOAD_BYTES_MAX)
-        {
-            return Err(Invalid::new(
-                "metadata",
-                format!("at most {PAYLOAD_BYTES_MAX} bytes are allowed"),
-            ));
+        if self.metadata.as_ref().is_some_and(|text| text.len() > PAYLOAD_BYTES_MAX) {
+            return Err(Invalid::new("metadata", format!("at most {PAYLOAD_BYTES_MAX} bytes are allowed")));
         }
         Ok(())
     }
@@ -197,10 +185,7 @@ impl NewJob {
         }
         hash.update([self.priority.get()]);
         hash.update(&self.payload);
-        self.idempotency = Some(Idempotency {
-            key,
-            fingerprint: hash.finalize().into(),
-        });
+        self.idempotency = Some(Idempotency { key, fingerprint: hash.finalize().into() });
         self
     }
 }
@@ -274,10 +259,7 @@ pub struct Job {
 impl Job {
     /// The lease this row was returned under.
     pub fn lease(&self) -> Lease {
-        Lease {
-            id: self.id,
-            epoch: self.epoch,
-        }
+        Lease { id: self.id, epoch: self.epoch }
     }
 
     /// What the decision looks at.
@@ -335,20 +317,12 @@ mod tests {
 
     fn job() -> NewJob {
         let policy = PolicyRef::first(PolicyName::new("default").unwrap());
-        NewJob::new(
-            JobId(Uuid::nil()),
-            Kind::new("k").unwrap(),
-            policy,
-            b"payload".to_vec(),
-        )
+        NewJob::new(JobId(Uuid::nil()), Kind::new("k").unwrap(), policy, b"payload".to_vec())
     }
 
     #[test]
     fn limits_name_the_field() {
-        let big = NewJob {
-            payload: vec![0; PAYLOAD_BYTES_MAX + 1],
-            ..job()
-        };
+        let big = NewJob { payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..job() };
         assert_eq!(big.check().unwrap_err().field, "payload");
         assert_eq!(Priority::new(10).unwrap_err().field, "priority");
         assert_eq!("x".parse::<JobId>().unwrap_err().field, "id");
@@ -358,40 +332,16 @@ mod tests {
 
     #[test]
     fn a_fingerprint_sees_what_the_request_asks_for_and_not_who_asks() {
-        let print = |job: NewJob| {
-            job.with_key(IdempotencyKey::new("k").unwrap())
-                .idempotency
-                .unwrap()
-                .fingerprint
-        };
-        let later = PolicyRef {
-            version: std::num::NonZeroU32::MAX,
-            ..job().policy
-        };
-        let same = NewJob {
-            id: JobId(Uuid::max()),
-            start: Start::After(HORIZON),
-            policy: later,
-            ..job()
-        };
+        let print =
+            |job: NewJob| job.with_key(IdempotencyKey::new("k").unwrap()).idempotency.unwrap().fingerprint;
+        let later = PolicyRef { version: std::num::NonZeroU32::MAX, ..job().policy };
+        let same = NewJob { id: JobId(Uuid::max()), start: Start::After(HORIZON), policy: later, ..job() };
         assert_eq!(print(same), print(job()));
         let others = [
-            NewJob {
-                payload: b"other".to_vec(),
-                ..job()
-            },
-            NewJob {
-                kind: Kind::new("other").unwrap(),
-                ..job()
-            },
-            NewJob {
-                queue: Queue::new("other").unwrap(),
-                ..job()
-            },
-            NewJob {
-                priority: Priority::MAX,
-                ..job()
-            },
+            NewJob { payload: b"other".to_vec(), ..job() },
+            NewJob { kind: Kind::new("other").unwrap(), ..job() },
+            NewJob { queue: Queue::new("other").unwrap(), ..job() },
+            NewJob { priority: Priority::MAX, ..job() },
         ];
         for other in others {
             assert_ne!(print(other), print(job()));

@@ -174,10 +174,7 @@ impl Event {
 
 /// The state machine as a Mermaid diagram, one arrow for each legal transition; `docs/lifecycle.md` holds it.
 pub fn diagram() -> String {
-    let mut lines = vec![
-        "stateDiagram-v2".to_owned(),
-        "    [*] --> pending: enqueue".to_owned(),
-    ];
+    let mut lines = vec!["stateDiagram-v2".to_owned(), "    [*] --> pending: enqueue".to_owned()];
     for state in State::ALL {
         for event in Event::ALL {
             if let Ok(next) = transition(state, event) {
@@ -186,12 +183,7 @@ pub fn diagram() -> String {
         }
     }
     lines.push("    dead --> [*]: discard".to_owned());
-    lines.extend(
-        State::ALL
-            .iter()
-            .filter(|s| s.is_final())
-            .map(|s| format!("    {s} --> [*]: prune")),
-    );
+    lines.extend(State::ALL.iter().filter(|s| s.is_final()).map(|s| format!("    {s} --> [*]: prune")));
     lines.join("\n") + "\n"
 }
 
@@ -199,11 +191,7 @@ impl Event {
     /// The arrow's label: a job leaves `running` only by a settlement, under its lease.
     fn label(self, from: State) -> String {
         let settles = from == State::Running && self != Self::Reclaim;
-        if settles {
-            format!("settle({self:?})")
-        } else {
-            format!("{self:?}").to_lowercase()
-        }
+        if settles { format!("settle({self:?})") } else { format!("{self:?}").to_lowercase() }
     }
 }
 
@@ -219,16 +207,10 @@ mod tests {
                     continue;
                 };
                 if state.is_final() {
-                    assert_eq!(
-                        (state, event, next),
-                        (State::Dead, Event::Redrive, State::Pending)
-                    );
+                    assert_eq!((state, event, next), (State::Dead, Event::Redrive, State::Pending));
                 }
                 if next == State::Running {
-                    assert!(
-                        matches!(event, Event::Claim | Event::Reclaim),
-                        "{state} {event:?}"
-                    );
+                    assert!(matches!(event, Event::Claim | Event::Reclaim), "{state} {event:?}");
                 }
             }
         }
@@ -249,9 +231,7 @@ mod tests {
     fn the_diagram_in_the_docs_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lifecycle.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let (before, rest) = page
-            .split_once("```mermaid\n")
-            .expect("docs/lifecycle.md has a mermaid block");
+        let (before, rest) = page.split_once("```mermaid\n").expect("docs/lifecycle.md has a mermaid block");
         let (_, after) = rest.split_once("```").expect("the mermaid block ends");
         let current = format!("{before}```mermaid\n{}```{after}", diagram());
         if std::env::var_os("UPDATE_DOCS").is_some() {

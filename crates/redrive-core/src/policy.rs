@@ -66,10 +66,7 @@ impl Default for Policy {
 impl Policy {
     /// Allows `attempts` attempts in all; zero is refused.
     pub fn with_max_attempts(self, attempts: u32) -> Result<Self, Invalid> {
-        Ok(Self {
-            max_attempts: MaxAttempts::new(attempts)?,
-            ..self
-        })
+        Ok(Self { max_attempts: MaxAttempts::new(attempts)?, ..self })
     }
 
     /// Waits by `backoff`.
@@ -84,10 +81,7 @@ impl Policy {
 
     /// Ends the run when it would take longer than `budget` in all.
     pub fn with_total_budget(self, budget: impl Into<Option<Duration>>) -> Self {
-        Self {
-            total_budget: budget.into(),
-            ..self
-        }
+        Self { total_budget: budget.into(), ..self }
     }
 
     /// Retries the failures that `eligibility` names.
@@ -97,10 +91,7 @@ impl Policy {
 
     /// Ends one attempt after `timeout`.
     pub fn with_attempt_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
-        Self {
-            attempt_timeout: timeout.into(),
-            ..self
-        }
+        Self { attempt_timeout: timeout.into(), ..self }
     }
 
     /// The wait after `failed` attempts have failed, never shorter than what the other side asked for.
@@ -135,15 +126,9 @@ pub struct MaxAttempts(NonZeroU32);
 impl MaxAttempts {
     /// Takes a number from 1 to [`ATTEMPTS_MAX`].
     pub fn new(attempts: u32) -> Result<Self, Invalid> {
-        NonZeroU32::new(attempts)
-            .filter(|n| n.get() <= ATTEMPTS_MAX)
-            .map(Self)
-            .ok_or_else(|| {
-                Invalid::new(
-                    "maxAttempts",
-                    format!("must be from 1 to {ATTEMPTS_MAX}, is {attempts}"),
-                )
-            })
+        NonZeroU32::new(attempts).filter(|n| n.get() <= ATTEMPTS_MAX).map(Self).ok_or_else(|| {
+            Invalid::new("maxAttempts", format!("must be from 1 to {ATTEMPTS_MAX}, is {attempts}"))
+        })
     }
 
     /// The number.
@@ -180,10 +165,7 @@ pub struct PolicyRef {
 impl PolicyRef {
     /// The first version of `name`.
     pub fn first(name: PolicyName) -> Self {
-        Self {
-            name,
-            version: NonZeroU32::MIN,
-        }
+        Self { name, version: NonZeroU32::MIN }
     }
 
     /// The reference of a policy without a name: its content is its name.
@@ -207,10 +189,7 @@ impl FromStr for PolicyRef {
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let wrong = || Invalid::new("policy", format!("must be written name@version, is {text:?}"));
         let (name, version) = text.rsplit_once('@').ok_or_else(wrong)?;
-        Ok(Self {
-            name: PolicyName::new(name)?,
-            version: version.parse().map_err(|_| wrong())?,
-        })
+        Ok(Self { name: PolicyName::new(name)?, version: version.parse().map_err(|_| wrong())? })
     }
 }
 

@@ -62,15 +62,8 @@ impl Change {
                 ));
             }
         }
-        if self
-            .value
-            .as_ref()
-            .is_some_and(|value| value.len() > RECORD_BYTES_MAX)
-        {
-            return Err(Invalid::new(
-                "value",
-                format!("at most {RECORD_BYTES_MAX} bytes are allowed"),
-            ));
+        if self.value.as_ref().is_some_and(|value| value.len() > RECORD_BYTES_MAX) {
+            return Err(Invalid::new("value", format!("at most {RECORD_BYTES_MAX} bytes are allowed")));
         }
         Ok(())
     }

@@ -178,10 +178,9 @@ impl Settlement {
     /// Refuses what no store would take.
     pub fn check(&self) -> Result<(), Invalid> {
         match &self.verdict {
-            Verdict::Complete(Some(output)) if output.len() > OUTPUT_BYTES_MAX => Err(Invalid::new(
-                "output",
-                format!("at most {OUTPUT_BYTES_MAX} bytes are allowed"),
-            )),
+            Verdict::Complete(Some(output)) if output.len() > OUTPUT_BYTES_MAX => {
+                Err(Invalid::new("output", format!("at most {OUTPUT_BYTES_MAX} bytes are allowed")))
+            }
             Verdict::Complete(_)
             | Verdict::Retry(_)
             | Verdict::Snooze(_)
@@ -306,10 +305,7 @@ impl PageRequest {
         if (1..=PAGE_ITEMS_MAX).contains(&self.limit) {
             Ok(())
         } else {
-            Err(Invalid::new(
-                "limit",
-                format!("must be from 1 to {PAGE_ITEMS_MAX}, is {}", self.limit),
-            ))
+            Err(Invalid::new("limit", format!("must be from 1 to {PAGE_ITEMS_MAX}, is {}", self.limit)))
         }
     }
 }
@@ -396,22 +392,14 @@ impl Default for Retention {
     /// 7, 30 and 7 days.
     fn default() -> Self {
         let days = |n: u64| Duration::from_secs(n * 24 * 60 * 60);
-        Self {
-            succeeded: days(7),
-            dead: days(30),
-            cancelled: days(7),
-        }
+        Self { succeeded: days(7), dead: days(30), cancelled: days(7) }
     }
 }
 
 impl Retention {
     /// The final states with their retention.
     pub fn by_state(&self) -> [(State, Duration); 3] {
-        [
-            (State::Succeeded, self.succeeded),
-            (State::Dead, self.dead),
-            (State::Cancelled, self.cancelled),
-        ]
+        [(State::Succeeded, self.succeeded), (State::Dead, self.dead), (State::Cancelled, self.cancelled)]
     }
 }
 
@@ -429,11 +417,7 @@ pub struct Stats {
 impl Stats {
     /// Jobs in `state` over all queues.
     pub fn in_state(&self, state: State) -> u64 {
-        self.counts
-            .iter()
-            .filter(|((_, s), _)| *s == state)
-            .map(|(_, n)| n)
-            .sum()
+        self.counts.iter().filter(|((_, s), _)| *s == state).map(|(_, n)| n).sum()
     }
 }
 
@@ -442,10 +426,7 @@ pub fn check_batch(items: usize) -> Result<(), Invalid> {
     if items <= BATCH_ITEMS_MAX {
         Ok(())
     } else {
-        Err(Invalid::new(
-            "batch",
-            format!("has {items} items, at most {BATCH_ITEMS_MAX} are allowed"),
-        ))
+        Err(Invalid::new("batch", format!("has {items} items, at most {BATCH_ITEMS_MAX} are allowed")))
     }
 }
 
@@ -497,23 +478,11 @@ mod tests {
         for cursor in [Cursor::Job(JobId(uuid::Uuid::max())), Cursor::Attempt(77)] {
             assert_eq!(cursor.to_string().parse(), Ok(cursor));
         }
-        for text in [
-            "",
-            "j",
-            "jxyz",
-            "a",
-            "a-1",
-            "z1",
-            "é",
-            "j00000000-0000-0000-0000-00000000000g",
-        ] {
+        for text in ["", "j", "jxyz", "a", "a-1", "z1", "é", "j00000000-0000-0000-0000-00000000000g"] {
             assert_eq!(text.parse::<Cursor>().unwrap_err().field, "cursor", "{text}");
         }
         assert_eq!(Cursor::Attempt(1).job().unwrap_err().field, "cursor");
-        assert_eq!(
-            Cursor::Job(JobId(uuid::Uuid::nil())).attempt().unwrap_err().field,
-            "cursor"
-        );
+        assert_eq!(Cursor::Job(JobId(uuid::Uuid::nil())).attempt().unwrap_err().field, "cursor");
     }
 
     #[test]

@@ -90,9 +90,6 @@ mod tests {
         assert_eq!(t.after(Duration::from_micros(1)).as_ms(), 1_001);
         assert_eq!(t.since(Timestamp::from_ms(2_000)), Duration::ZERO);
         assert_eq!(t.after(Duration::MAX), Timestamp::MAX);
-        assert_eq!(
-            Timestamp::MAX.since(Timestamp::from_ms(i64::MIN)).as_millis(),
-            i64::MAX as u128
-        );
+        assert_eq!(Timestamp::MAX.since(Timestamp::from_ms(i64::MIN)).as_millis(), i64::MAX as u128);
     }
 }

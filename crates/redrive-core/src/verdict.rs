@@ -35,9 +35,7 @@ pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn
 
 /// Checks the budget again once an attempt is claimed, before anything is sent: a verdict means that it must not start.
 pub fn admit(run: &Run<'_>, now: Timestamp) -> Option<Verdict> {
-    let affordable = run
-        .policy
-        .affords(now.since(run.began_at), Duration::ZERO, run.estimated_call);
+    let affordable = run.policy.affords(now.since(run.began_at), Duration::ZERO, run.estimated_call);
     (!affordable).then_some(Verdict::DeadLetter(Reason::BudgetExceeded))
 }
 
@@ -63,10 +61,7 @@ impl Run<'_> {
 
     fn plan_retry(&self, asked: Option<Duration>, now: Timestamp, chance: &mut dyn Chance) -> Verdict {
         let wait = self.policy.wait(self.attempt, self.previous_wait, asked, chance);
-        if self
-            .policy
-            .affords(now.since(self.began_at), wait, self.estimated_call)
-        {
+        if self.policy.affords(now.since(self.began_at), wait, self.estimated_call) {
             Verdict::Retry(wait)
         } else {
             Verdict::DeadLetter(Reason::BudgetExceeded)
@@ -158,19 +153,12 @@ pub struct Failure {
 impl Failure {
     /// A failure of some sort.
     pub fn new(fault: Fault, message: impl fmt::Display) -> Self {
-        Self {
-            fault,
-            message: message.to_string(),
-            retry_after: None,
-        }
+        Self { fault, message: message.to_string(), retry_after: None }
     }
 
     /// Adds how long the other side asked to be left alone.
     pub fn with_retry_after(self, wait: Duration) -> Self {
-        Self {
-            retry_after: Some(wait),
-            ..self
-        }
+        Self { retry_after: Some(wait), ..self }
     }
 }
 
@@ -226,34 +214,17 @@ impl Verdict {
 
     /// What a store writes for it. Stores apply this as it is and decide nothing.
     pub fn effect(&self) -> Effect {
-        let ended = |state| Effect {
-            state,
-            state_if_cancelling: state,
-            ..Effect::ENDED
-        };
+        let ended = |state| Effect { state, state_if_cancelling: state, ..Effect::ENDED };
         match self {
             Self::Complete(_) => ended(State::Succeeded),
             Self::DeadLetter(_) => ended(State::Dead),
             Self::Cancel => ended(State::Cancelled),
-            Self::Retry(wait) => Effect {
-                wait: Some(*wait),
-                ..Effect::open(State::Retrying)
-            },
-            Self::Snooze(wait) => Effect {
-                wait: Some(*wait),
-                refund: 1,
-                budget_pause: *wait,
-                ..Effect::open(State::Pending)
-            },
-            Self::Release => Effect {
-                wait: Some(Duration::ZERO),
-                refund: 1,
-                ..Effect::open(State::Pending)
-            },
-            Self::Wait => Effect {
-                refund: 1,
-                ..Effect::open(State::Waiting)
-            },
+            Self::Retry(wait) => Effect { wait: Some(*wait), ..Effect::open(State::Retrying) },
+            Self::Snooze(wait) => {
+                Effect { wait: Some(*wait), refund: 1, budget_pause: *wait, ..Effect::open(State::Pending) }
+            }
+            Self::Release => Effect { wait: Some(Duration::ZERO), refund: 1, ..Effect::open(State::Pending) },
+            Self::Wait => Effect { refund: 1, ..Effect::open(State::Waiting) },
         }
     }
 
@@ -296,11 +267,7 @@ impl Effect {
     };
 
     fn open(state: State) -> Self {
-        Self {
-            state,
-            state_if_cancelling: State::Cancelled,
-            ..Self::ENDED
-        }
+        Self { state, state_if_cancelling: State::Cancelled, ..Self::ENDED }
     }
 }
 
@@ -366,11 +333,7 @@ mod tests {
 
     fn check(run: Run<'_>, elapsed: Duration, outcome: &Outcome, verdict: Verdict) {
         let now = Timestamp::default().after(elapsed);
-        assert_eq!(
-            decide(&run, outcome, now, &mut || 0.5),
-            verdict,
-            "{outcome:?} at {elapsed:?}"
-        );
+        assert_eq!(decide(&run, outcome, now, &mut || 0.5), verdict, "{outcome:?} at {elapsed:?}");
     }
 
     #[test]
@@ -378,35 +341,15 @@ mod tests {
         let policy = presets::quadratic();
         let status = |code| Outcome::Fail(Failure::new(Fault::Status(code), "answered"));
         let cases = [
-            (
-                2,
-                Outcome::Done(Some(b"ok".to_vec())),
-                Verdict::Complete(Some(b"ok".to_vec())),
-            ),
+            (2, Outcome::Done(Some(b"ok".to_vec())), Verdict::Complete(Some(b"ok".to_vec()))),
             (2, Outcome::fail("boom"), Verdict::Retry(4 * S)),
             (2, Outcome::LeaseExpired, Verdict::Retry(4 * S)),
             (2, Outcome::retry_after("busy", 60 * S), Verdict::Retry(60 * S)),
             (2, Outcome::retry_after("busy", S), Verdict::Retry(4 * S)),
-            (
-                4,
-                Outcome::fail("boom"),
-                Verdict::DeadLetter(Reason::AttemptsExhausted),
-            ),
-            (
-                4,
-                Outcome::LeaseExpired,
-                Verdict::DeadLetter(Reason::AttemptsExhausted),
-            ),
-            (
-                5,
-                Outcome::LeaseExpired,
-                Verdict::DeadLetter(Reason::AttemptsExhausted),
-            ),
-            (
-                1,
-                Outcome::reject("never"),
-                Verdict::DeadLetter(Reason::NotRetryable),
-            ),
+            (4, Outcome::fail("boom"), Verdict::DeadLetter(Reason::AttemptsExhausted)),
+            (4, Outcome::LeaseExpired, Verdict::DeadLetter(Reason::AttemptsExhausted)),
+            (5, Outcome::LeaseExpired, Verdict::DeadLetter(Reason::AttemptsExhausted)),
+            (1, Outcome::reject("never"), Verdict::DeadLetter(Reason::NotRetryable)),
             (1, status(503), Verdict::Retry(S)),
             (1, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
             (4, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
@@ -424,29 +367,11 @@ mod tests {
     fn the_budget_counts_time_passed_wait_and_the_call_to_come() {
         let policy = presets::quadratic().with_total_budget(10 * S);
         let dead = Verdict::DeadLetter(Reason::BudgetExceeded);
-        let called = |call| Run {
-            estimated_call: call,
-            ..run(&policy, 2)
-        };
-        check(
-            called(Duration::ZERO),
-            6 * S,
-            &Outcome::fail("x"),
-            Verdict::Retry(4 * S),
-        );
-        check(
-            called(Duration::from_millis(1)),
-            6 * S,
-            &Outcome::fail("x"),
-            dead.clone(),
-        );
+        let called = |call| Run { estimated_call: call, ..run(&policy, 2) };
+        check(called(Duration::ZERO), 6 * S, &Outcome::fail("x"), Verdict::Retry(4 * S));
+        check(called(Duration::from_millis(1)), 6 * S, &Outcome::fail("x"), dead.clone());
         check(called(Duration::ZERO), 7 * S, &Outcome::fail("x"), dead.clone());
-        check(
-            called(Duration::ZERO),
-            Duration::ZERO,
-            &Outcome::retry_after("x", 11 * S),
-            dead.clone(),
-        );
+        check(called(Duration::ZERO), Duration::ZERO, &Outcome::retry_after("x", 11 * S), dead.clone());
         let at = |elapsed| admit(&called(2 * S), Timestamp::default().after(elapsed));
         assert_eq!(at(8 * S), None);
         assert_eq!(at(9 * S), Some(dead));
@@ -465,16 +390,8 @@ mod tests {
         ];
         for verdict in verdicts {
             let effect = verdict.effect();
-            assert_eq!(
-                transition(State::Running, verdict.event()),
-                Ok(effect.state),
-                "{verdict:?}"
-            );
-            let cancelled = if effect.state.is_final() {
-                effect.state
-            } else {
-                State::Cancelled
-            };
+            assert_eq!(transition(State::Running, verdict.event()), Ok(effect.state), "{verdict:?}");
+            let cancelled = if effect.state.is_final() { effect.state } else { State::Cancelled };
             assert_eq!(effect.state_if_cancelling, cancelled, "{verdict:?}");
         }
     }

@@ -122,22 +122,17 @@ impl Curve {
         match self {
             Self::Fixed(_) | Self::Linear(_) => Ok(()),
             Self::Exponential(_, multiplier) if multiplier.is_finite() && *multiplier > 0.0 => Ok(()),
-            Self::Exponential(_, multiplier) => Err(Invalid::new(
-                "multiplier",
-                format!("must be a positive number, is {multiplier}"),
-            )),
+            Self::Exponential(_, multiplier) => {
+                Err(Invalid::new("multiplier", format!("must be a positive number, is {multiplier}")))
+            }
             Self::Polynomial(_, exponent) if exponent.is_finite() && *exponent >= 0.0 => Ok(()),
-            Self::Polynomial(_, exponent) => Err(Invalid::new(
-                "exponent",
-                format!("must be zero or a positive number, is {exponent}"),
-            )),
+            Self::Polynomial(_, exponent) => {
+                Err(Invalid::new("exponent", format!("must be zero or a positive number, is {exponent}")))
+            }
             Self::Schedule(delays) if (1..=DELAYS_ITEMS_MAX).contains(&delays.len()) => Ok(()),
             Self::Schedule(delays) => Err(Invalid::new(
                 "delaysMs",
-                format!(
-                    "must have from 1 to {DELAYS_ITEMS_MAX} entries, has {}",
-                    delays.len()
-                ),
+                format!("must have from 1 to {DELAYS_ITEMS_MAX} entries, has {}", delays.len()),
             )),
         }
     }
@@ -149,11 +144,7 @@ fn scale(initial: Duration, factor: f64) -> Duration {
         return Duration::ZERO; // zero times an infinite factor would be NaN
     }
     let nanos = initial.as_nanos() as f64 * factor;
-    if nanos >= u64::MAX as f64 {
-        Duration::MAX
-    } else {
-        Duration::from_nanos(nanos.round() as u64)
-    }
+    if nanos >= u64::MAX as f64 { Duration::MAX } else { Duration::from_nanos(nanos.round() as u64) }
 }
 
 /// The serialised form, with the names that the service's users write.
@@ -186,11 +177,8 @@ impl TryFrom<Spec> for Backoff {
     type Error = Invalid;
     fn try_from(spec: Spec) -> Result<Self, Invalid> {
         let missing = |field| Invalid::new(field, "is missing for this backoffType");
-        let initial = || {
-            spec.initial_delay_ms
-                .map(Duration::from_millis)
-                .ok_or_else(|| missing("initialDelayMs"))
-        };
+        let initial =
+            || spec.initial_delay_ms.map(Duration::from_millis).ok_or_else(|| missing("initialDelayMs"));
         let curve = match spec.backoff_type {
             Type::Fixed => Curve::Fixed(initial()?),
             Type::Linear => Curve::Linear(initial()?),
@@ -253,26 +241,11 @@ mod tests {
         let cap = ms(60_000);
         let cases: [(Backoff, [u64; 5]); 6] = [
             (Backoff::fixed(ms(500)).unwrap(), [500, 500, 500, 500, 500]),
-            (
-                Backoff::linear(ms(500), cap).unwrap(),
-                [500, 1_000, 1_500, 2_000, 2_500],
-            ),
-            (
-                Backoff::exponential(ms(1_000), 2.0, cap).unwrap(),
-                [1_000, 2_000, 4_000, 8_000, 16_000],
-            ),
-            (
-                Backoff::exponential(ms(1_000), 3.0, ms(5_000)).unwrap(),
-                [1_000, 3_000, 5_000, 5_000, 5_000],
-            ),
-            (
-                Backoff::polynomial(ms(1_000), 2.0, cap).unwrap(),
-                [1_000, 4_000, 9_000, 16_000, 25_000],
-            ),
-            (
-                Backoff::schedule(vec![ms(5), ms(70), ms(3)]).unwrap(),
-                [5, 70, 3, 3, 3],
-            ),
+            (Backoff::linear(ms(500), cap).unwrap(), [500, 1_000, 1_500, 2_000, 2_500]),
+            (Backoff::exponential(ms(1_000), 2.0, cap).unwrap(), [1_000, 2_000, 4_000, 8_000, 16_000]),
+            (Backoff::exponential(ms(1_000), 3.0, ms(5_000)).unwrap(), [1_000, 3_000, 5_000, 5_000, 5_000]),
+            (Backoff::polynomial(ms(1_000), 2.0, cap).unwrap(), [1_000, 4_000, 9_000, 16_000, 25_000]),
+            (Backoff::schedule(vec![ms(5), ms(70), ms(3)]).unwrap(), [5, 70, 3, 3, 3]),
         ];
         for (backoff, waits) in cases {
             let got = [1, 2, 3, 4, 5].map(|k| backoff.before_retry(k));

@@ -72,11 +72,7 @@ mod tests {
 
     #[test]
     fn connection_errors_and_timeouts_can_be_switched_off() {
-        let none = Eligibility {
-            connection_errors: false,
-            timeouts: false,
-            ..Eligibility::default()
-        };
+        let none = Eligibility { connection_errors: false, timeouts: false, ..Eligibility::default() };
         assert!(!none.covers(Fault::Connection) && !none.covers(Fault::Timeout));
     }
 }

@@ -38,16 +38,12 @@ pub enum Jitter {
 impl Jitter {
     /// A spread of `fraction` of the wait to either side.
     pub fn proportional(fraction: f64) -> Result<Self, Invalid> {
-        Ok(Self::Proportional {
-            fraction: Fraction::new(fraction)?,
-        })
+        Ok(Self::Proportional { fraction: Fraction::new(fraction)? })
     }
 
     /// A spread of `width` to either side.
     pub fn absolute(width: Duration) -> Self {
-        Self::Absolute {
-            width: width.min(HORIZON),
-        }
+        Self::Absolute { width: width.min(HORIZON) }
     }
 
     /// The actual wait once `failed` attempts have failed; `previous` is the actual wait before this one.
@@ -105,10 +101,7 @@ impl Fraction {
         if (0.0..=1.0).contains(&fraction) {
             Ok(Self(fraction))
         } else {
-            Err(Invalid::new(
-                "jitterFraction",
-                format!("must be from 0 to 1, is {fraction}"),
-            ))
+            Err(Invalid::new("jitterFraction", format!("must be from 0 to 1, is {fraction}")))
         }
     }
 
@@ -161,9 +154,7 @@ mod tests {
         ];
         for (jitter, failed, previous, low, middle, high) in cases {
             let at = |u: f64| {
-                jitter
-                    .spread(&doubling(), failed, previous.map(ms), &mut move || u)
-                    .as_millis() as u64
+                jitter.spread(&doubling(), failed, previous.map(ms), &mut move || u).as_millis() as u64
             };
             assert_eq!([at(0.0), at(0.5), at(1.0)], [low, middle, high], "{jitter:?}");
         }
@@ -172,10 +163,7 @@ mod tests {
     #[test]
     fn a_fraction_outside_its_range_names_its_field() {
         for fraction in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            assert_eq!(
-                Jitter::proportional(fraction).unwrap_err().field,
-                "jitterFraction"
-            );
+            assert_eq!(Jitter::proportional(fraction).unwrap_err().field, "jitterFraction");
         }
     }
 

@@ -58,29 +58,15 @@ pub(super) fn preview(policy: &Policy) -> Preview {
     let mut total = Total::default();
     let waits = match policy.jitter {
         Jitter::Decorrelated => decorrelated(&policy.backoff, shown),
-        jitter => (1..=shown)
-            .map(|k| independent(jitter, policy.backoff.before_retry(k)))
-            .collect(),
+        jitter => (1..=shown).map(|k| independent(jitter, policy.backoff.before_retry(k))).collect(),
     };
-    let retries = waits
-        .into_iter()
-        .zip(2..)
-        .map(|((earliest, mean, latest), attempt)| {
-            total.earliest += earliest;
-            total.mean += mean;
-            total.latest += latest;
-            Retry {
-                attempt,
-                earliest,
-                mean,
-                latest,
-                total,
-            }
-        });
-    Preview {
-        retries: retries.collect(),
-        not_shown: all - shown,
-    }
+    let retries = waits.into_iter().zip(2..).map(|((earliest, mean, latest), attempt)| {
+        total.earliest += earliest;
+        total.mean += mean;
+        total.latest += latest;
+        Retry { attempt, earliest, mean, latest, total }
+    });
+    Preview { retries: retries.collect(), not_shown: all - shown }
 }
 
 type Wait = (Duration, Duration, Duration);
@@ -114,11 +100,9 @@ fn decorrelated(backoff: &Backoff, retries: u32) -> Vec<Wait> {
         let mut mean = 0.0;
         let sources = match &weights {
             None => vec![(backoff.initial(), 1.0)],
-            Some(weights) => weights
-                .iter()
-                .enumerate()
-                .map(|(cell, w)| (from_secs(centre(cell)), *w))
-                .collect(),
+            Some(weights) => {
+                weights.iter().enumerate().map(|(cell, w)| (from_secs(centre(cell)), *w)).collect()
+            }
         };
         for (previous, weight) in sources.into_iter().filter(|(_, weight)| *weight > 0.0) {
             let (from, to) = decorrelated_range(backoff, previous);
@@ -133,11 +117,7 @@ fn decorrelated(backoff: &Backoff, retries: u32) -> Vec<Wait> {
 
 /// Adds `weight`, uniform over `[low, to]`, to the cells.
 fn spread_over(cells: &mut [f64], weight: f64, low: f64, width: f64, to: f64) {
-    let covered = if width > 0.0 {
-        ((to - low) / width).min(cells.len() as f64)
-    } else {
-        0.0
-    };
+    let covered = if width > 0.0 { ((to - low) / width).min(cells.len() as f64) } else { 0.0 };
     if covered <= 0.0 {
         cells[0] += weight;
         return;
@@ -164,9 +144,7 @@ mod tests {
     fn sampled(policy: &Policy, runs: u32) -> Vec<f64> {
         let mut seed = 42u64;
         let mut chance = move || {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 11) as f64 / (1u64 << 53) as f64
         };
         let retries = policy.max_attempts.get() - 1;
@@ -194,9 +172,7 @@ mod tests {
             Jitter::proportional(0.3).unwrap(),
             absolute,
         ] {
-            let policy = Policy::default()
-                .with_backoff(backoff.clone())
-                .with_jitter(jitter);
+            let policy = Policy::default().with_backoff(backoff.clone()).with_jitter(jitter);
             let sampled = sampled(&policy, 20_000);
             for (retry, sampled) in policy.preview().retries.iter().zip(sampled) {
                 let predicted = retry.mean.as_secs_f64();
@@ -211,23 +187,14 @@ mod tests {
     #[test]
     fn decorrelated_bounds_triple_up_to_the_cap() {
         let backoff = Backoff::exponential(secs(1.0), 2.0, secs(20.0)).unwrap();
-        let policy = Policy::default()
-            .with_backoff(backoff)
-            .with_jitter(Jitter::Decorrelated);
-        let latest: Vec<f64> = policy
-            .preview()
-            .retries
-            .iter()
-            .map(|r| r.latest.as_secs_f64())
-            .collect();
+        let policy = Policy::default().with_backoff(backoff).with_jitter(Jitter::Decorrelated);
+        let latest: Vec<f64> = policy.preview().retries.iter().map(|r| r.latest.as_secs_f64()).collect();
         assert_eq!(latest, [3.0, 9.0, 20.0, 20.0, 20.0, 20.0, 20.0]);
     }
 
     #[test]
     fn totals_add_up_and_long_policies_are_cut() {
-        let policy = super::super::presets::quadratic()
-            .with_max_attempts(1_000)
-            .unwrap();
+        let policy = super::super::presets::quadratic().with_max_attempts(1_000).unwrap();
         let preview = policy.preview();
         assert_eq!((preview.retries.len(), preview.not_shown), (100, 899));
         assert_eq!(preview.retries[2].total.mean, secs(14.0));

@@ -1,0 +1,2 @@
+-- Removes a dead job.
+DELETE FROM redrive_jobs WHERE id = ?1 AND state = 5

@@ -1,0 +1,2 @@
+-- Removes the log of a job that goes.
+DELETE FROM redrive_attempts WHERE job = ?1

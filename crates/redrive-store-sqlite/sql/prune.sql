@@ -1,0 +1,2 @@
+-- Removes a job that has ended.
+DELETE FROM redrive_jobs WHERE id = ?1 AND state > 3

@@ -1,0 +1,118 @@
+//! Leases due jobs: priority first, then due time, then id, across all lanes that match.
+
+use redrive_core::job::Priority;
+use redrive_core::store::{ClaimRequest, Claimed, Wake};
+use redrive_core::{Job, State, StoreError, Timestamp};
+use rusqlite::params;
+
+use crate::error::Sorted;
+use crate::lanes::Lane;
+use crate::leases::Place;
+use crate::row::{Read, Reader};
+use crate::writer::Tx;
+
+pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+    let known = tx.lanes.snapshot();
+    let lanes: Vec<&Lane> =
+        known.iter().filter(|lane| wants(request, lane) && !tx.paused.holds(lane)).collect();
+    let due = due(tx, &lanes, request.limit)?;
+    let claimed = lease(tx, request, due)?;
+    let next_due = next_due(tx, &lanes)?;
+    Ok(Claimed { next_due, ..claimed })
+}
+
+fn wants(request: &ClaimRequest, lane: &Lane) -> bool {
+    (request.queues.is_empty() || request.queues.contains(&lane.queue))
+        && (request.kinds.is_empty() || request.kinds.contains(&lane.kind))
+}
+
+fn priorities() -> impl Iterator<Item = u8> {
+    (0..=Priority::MAX.get()).rev()
+}
+
+/// The first `limit` due rows over all lanes: each lane gives its own first ones, in order, and they are merged.
+fn due(tx: &Tx<'_>, lanes: &[&Lane], limit: usize) -> Result<Vec<Read>, StoreError> {
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_due.sql")).sorted()?;
+    let mut reader = Reader::new(tx.lanes);
+    let mut due = Vec::new();
+    for priority in priorities() {
+        let start = due.len();
+        for lane in lanes {
+            let wanted = (limit - start) as i64;
+            let rows = statement.query_map((lane.number, priority, tx.now.as_ms(), wanted), |row| {
+                Ok((row.get(5)?, row.get(1)?, reader.read(row)?))
+            });
+            for row in rows.sorted()? {
+                let row: (i64, [u8; 16], Read) = row.sorted()?;
+                due.push(row);
+            }
+        }
+        if lanes.len() > 1 {
+            due[start..].sort_by_key(|(at, id, _)| (*at, *id));
+        }
+        due.truncate(limit);
+        if due.len() == limit {
+            break;
+        }
+    }
+    Ok(due.into_iter().map(|(_, _, read)| read).collect())
+}
+
+fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Claimed, StoreError> {
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim.sql")).sorted()?;
+    let until = tx.now.after(request.lease);
+    let mut claimed = none(tx);
+    for Read { seq, lane, job } in due {
+        let id = job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id);
+        let state = job.as_ref().map_or(State::Pending, |job| job.state);
+        statement.execute(params![seq, tx.now.as_ms(), until.as_ms(), request.worker.as_str()]).sorted()?;
+        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
+        tx.tally.leave(lane, state, 1);
+        tx.tally.enter(lane, State::Running, 1);
+        match job {
+            Ok(job) => claimed.jobs.push(Job {
+                state: State::Running,
+                attempt: job.attempt + 1,
+                epoch: job.epoch + 1,
+                started_at: Some(tx.now),
+                lease_until: Some(until),
+                worker: Some(request.worker.clone()),
+                ..job
+            }),
+            Err(mut unreadable) => {
+                unreadable.lease.epoch += 1;
+                unreadable.attempt += 1;
+                claimed.unreadable.push(unreadable);
+            }
+        }
+    }
+    Ok(claimed)
+}
+
+/// An answer without jobs.
+pub(crate) fn none(tx: &Tx<'_>) -> Claimed {
+    Claimed { jobs: Vec::new(), unreadable: Vec::new(), now: tx.now, next_due: None, wake: Wake(tx.wakes) }
+}
+
+fn next_due(tx: &Tx<'_>, lanes: &[&Lane]) -> Result<Option<Timestamp>, StoreError> {
+    let mut next = None;
+    for lane in lanes {
+        let first = first_due(tx.conn, lane.number)?;
+        next = [next, first].into_iter().flatten().min();
+    }
+    Ok(next)
+}
+
+/// When the next job of a lane is due, at whatever priority.
+pub(crate) fn first_due(conn: &rusqlite::Connection, lane: i64) -> Result<Option<Timestamp>, StoreError> {
+    let mut statement = conn.prepare_cached(include_str!("../sql/claim_next.sql")).sorted()?;
+    let mut first: Option<i64> = None;
+    for priority in priorities() {
+        let mut rows = statement.query((lane, priority)).sorted()?;
+        if let Some(row) = rows.next().sorted()? {
+            let at = row.get(0).sorted()?;
+            first = Some(first.map_or(at, |first| first.min(at)));
+        }
+    }
+    Ok(first.map(Timestamp::from_ms))
+}

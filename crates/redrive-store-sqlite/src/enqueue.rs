@@ -1,0 +1,75 @@
+//! Adds jobs; a repeat finds the first one.
+
+use redrive_core::store::Enqueued;
+use redrive_core::time::ceil_ms;
+use redrive_core::{JobId, NewJob, State, StoreError};
+use rusqlite::{CachedStatement, OptionalExtension, params};
+use uuid::Uuid;
+
+use crate::error::Sorted;
+use crate::writer::Tx;
+
+pub(crate) fn enqueue(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+    // Every job is checked before the first is written, so that a refused batch leaves nothing behind.
+    let starts = jobs.iter().map(|job| job.start.resolve(tx.now)).collect::<Result<Vec<_>, _>>()?;
+    let mut insert = tx.conn.prepare_cached(include_str!("../sql/enqueue.sql")).sorted()?;
+    let mut results = Vec::with_capacity(jobs.len());
+    for (job, start) in jobs.iter().zip(starts) {
+        let lane = tx.lanes.number(tx.conn, &job.queue, &job.kind)?;
+        if add(&mut insert, tx, job, lane, start.as_ms())? {
+            tx.tally.enter(lane, State::Pending, 1);
+            *tx.wake = true;
+            results.push(Enqueued::Created(job.id));
+        } else {
+            results.push(existing(tx, job)?);
+        }
+    }
+    Ok(results)
+}
+
+fn add(
+    insert: &mut CachedStatement<'_>,
+    tx: &Tx<'_>,
+    job: &NewJob,
+    lane: i64,
+    start: i64,
+) -> Result<bool, StoreError> {
+    let idempotency = job.idempotency.as_ref();
+    let added = insert
+        .execute(params![
+            job.id.0.as_bytes(),
+            lane,
+            job.priority.get(),
+            start,
+            tx.now.as_ms(),
+            job.timeout.map(ceil_ms),
+            job.tenant.as_str(),
+            job.policy.to_string(),
+            idempotency.map(|i| i.key.as_str()),
+            idempotency.map(|i| i.fingerprint.as_slice()),
+            job.metadata,
+            job.payload,
+        ])
+        .sorted()?;
+    Ok(added == 1)
+}
+
+/// What was there instead: the job itself from an earlier try, or the holder of its key.
+fn existing(tx: &Tx<'_>, job: &NewJob) -> Result<Enqueued, StoreError> {
+    let mut by_id = tx.conn.prepare_cached(include_str!("../sql/enqueue_by_id.sql")).sorted()?;
+    if by_id.exists([job.id.0.as_bytes()]).sorted()? {
+        return Ok(Enqueued::Existing(job.id));
+    }
+    let lost = || StoreError::Failed("an enqueue met a conflict with no job behind it".into());
+    let wanted = job.idempotency.as_ref().ok_or_else(lost)?;
+    let mut by_key = tx.conn.prepare_cached(include_str!("../sql/enqueue_by_key.sql")).sorted()?;
+    let holder = by_key.query_row((job.tenant.as_str(), wanted.key.as_str()), |row| {
+        Ok((JobId(Uuid::from_bytes(row.get(0)?)), row.get::<_, Option<Vec<u8>>>(1)?))
+    });
+    let (id, fingerprint) = holder.optional().sorted()?.ok_or_else(lost)?;
+    if fingerprint.as_deref() == Some(wanted.fingerprint.as_slice()) {
+        Ok(Enqueued::Existing(id))
+    } else {
+        Ok(Enqueued::Conflict(id))
+    }
+}

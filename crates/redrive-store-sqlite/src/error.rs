@@ -1,0 +1,40 @@
+//! What SQLite's errors mean to a caller.
+
+use redrive_core::StoreError;
+use rusqlite::ErrorCode;
+
+/// Sorts an error by what the caller can do about it.
+pub(crate) fn sort(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy(Box::new(error)),
+        Some(ErrorCode::DiskFull) => StoreError::Full(Box::new(error)),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::OperationInterrupted) => {
+            StoreError::Unavailable(Box::new(error))
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Corrupt(format!(
+            "{error}; restore a backup, or recover what is left with the .recover command of the sqlite3 shell"
+        )),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::Refused(
+            "the database file or its folder cannot be written; make both writable for this user".to_owned(),
+        ),
+        Some(ErrorCode::CannotOpen) => StoreError::Refused(format!("the database cannot be opened: {error}")),
+        _ => StoreError::Failed(Box::new(error)),
+    }
+}
+
+/// The error for work handed to a store whose writer has ended.
+pub(crate) fn closed() -> StoreError {
+    StoreError::Failed("the store is closed".into())
+}
+
+/// Sorts the error inside a result.
+pub(crate) trait Sorted<T> {
+    /// The result with its error sorted.
+    fn sorted(self) -> Result<T, StoreError>;
+}
+
+impl<T> Sorted<T> for rusqlite::Result<T> {
+    fn sorted(self) -> Result<T, StoreError> {
+        self.map_err(sort)
+    }
+}

@@ -1,0 +1,83 @@
+//! Jobs that match a filter, newest id first.
+
+use redrive_core::store::{Cursor, Filter, Page};
+use redrive_core::{Job, JobId, StoreError};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use crate::error::Sorted;
+use crate::get;
+use crate::lanes::{Lanes, SharedLanes};
+use crate::row::Reader;
+
+pub(crate) fn list(
+    conn: &Connection,
+    lanes: &SharedLanes,
+    filter: &Filter,
+    after: Option<JobId>,
+    limit: usize,
+) -> Result<Page<Job>, StoreError> {
+    let query = Query::new(&lanes.snapshot(), filter, after);
+    let sql = query.sql(limit + 1);
+    let mut statement = conn.prepare_cached(&sql).sorted()?;
+    let mut reader = Reader::new(lanes);
+    let rows = statement.query_map(params_from_iter(query.values), |row| reader.read(row)).sorted()?;
+    let mut jobs = Vec::new();
+    for row in rows {
+        match get::readable(row.sorted()?) {
+            Ok(job) => jobs.push(job),
+            // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
+            Err(error) => tracing::error!(%error, "left out of a list"),
+        }
+    }
+    Ok(Page::cut(jobs, limit, |job| Cursor::Job(job.id)))
+}
+
+/// The conditions that a filter really sets, with their values.
+#[derive(Default)]
+struct Query {
+    conditions: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Query {
+    fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
+        let mut query = Self::default();
+        if !filter.states.is_empty() {
+            query.one_of("state", filter.states.iter().map(|state| state.code().into()));
+        }
+        if filter.queue.is_some() || filter.kind.is_some() {
+            let wanted = lanes.iter().filter(|lane| {
+                filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
+                    && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
+            });
+            query.one_of("lane", wanted.map(|lane| lane.number));
+        }
+        query.is("tenant =", filter.tenant.as_ref().map(|tenant| tenant.to_string()));
+        query.is("policy =", filter.policy.as_ref().map(|policy| policy.to_string()));
+        query.is("key =", filter.key.as_ref().map(|key| key.to_string()));
+        query.is("created_at >=", filter.created_from.map(|from| from.as_ms()));
+        query.is("created_at <", filter.created_before.map(|before| before.as_ms()));
+        query.is("id <", after.map(|id| id.0.as_bytes().to_vec()));
+        query
+    }
+
+    fn is(&mut self, condition: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.conditions.push(format!("{condition} ?"));
+            self.values.push(value.into());
+        }
+    }
+
+    /// Numbers are written out: they come from this code alone, and their count varies.
+    fn one_of(&mut self, column: &str, numbers: impl Iterator<Item = i64>) {
+        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+        self.conditions.push(format!("{column} IN ({})", numbers.join(", ")));
+    }
+
+    fn sql(&self, limit: usize) -> String {
+        let conditions =
+            if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
+        format!("{} {conditions} ORDER BY id DESC LIMIT {limit}", include_str!("../sql/list.sql"))
+    }
+}

@@ -1,0 +1,43 @@
+//! Takes over leases that have run out.
+
+use redrive_core::store::{Claimed, ReclaimRequest};
+use redrive_core::{Job, StoreError};
+use rusqlite::params;
+
+use crate::claim;
+use crate::error::Sorted;
+use crate::leases::Place;
+use crate::row::{Read, Reader};
+use crate::writer::Tx;
+
+pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claimed, StoreError> {
+    let expired = expired(tx, request.limit)?;
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim.sql")).sorted()?;
+    let until = tx.now.after(request.lease);
+    let mut claimed = claim::none(tx);
+    for Read { seq, lane, job } in expired {
+        let id = job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id);
+        statement.execute(params![seq, tx.now.as_ms(), until.as_ms(), request.worker.as_str()]).sorted()?;
+        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
+        match job {
+            Ok(job) => claimed.jobs.push(Job {
+                epoch: job.epoch + 1,
+                lease_until: Some(until),
+                worker: Some(request.worker.clone()),
+                ..job
+            }),
+            Err(mut unreadable) => {
+                unreadable.lease.epoch += 1;
+                claimed.unreadable.push(unreadable);
+            }
+        }
+    }
+    Ok(claimed)
+}
+
+fn expired(tx: &Tx<'_>, limit: usize) -> Result<Vec<Read>, StoreError> {
+    let mut reader = Reader::new(tx.lanes);
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim_expired.sql")).sorted()?;
+    let rows = statement.query_map((tx.now.as_ms(), limit as i64), |row| reader.read(row)).sorted()?;
+    rows.collect::<rusqlite::Result<_>>().sorted()
+}

@@ -1,0 +1,93 @@
+//! Small versioned documents with compare-and-set, and the queues they pause.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use redrive_core::StoreError;
+use redrive_core::records::{Change, EVERY_QUEUE, PAUSED, Record, Records, Written};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::SqliteStore;
+use crate::error::Sorted;
+use crate::lanes::Lane;
+use crate::writer::Tx;
+
+#[async_trait]
+impl Records for SqliteStore {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        let (kind, id) = (kind.to_owned(), id.to_owned());
+        self.inner.read(move |conn, _| Ok(find(conn, &kind, &id)?.and_then(|found| found.live(&id)))).await
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        change.check()?;
+        self.inner.write(move |tx| write(tx, &change)).await
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let (kind, after) = (kind.to_owned(), after.unwrap_or_default().to_owned());
+        self.inner.read(move |conn, _| scan(conn, &kind, &after, limit)).await
+    }
+}
+
+fn write(tx: &mut Tx<'_>, change: &Change) -> Result<Written, StoreError> {
+    let current = find(tx.conn, &change.kind, &change.id)?.and_then(|found| found.live(&change.id));
+    if !change.expect.holds(current.as_ref().map(|record| record.version)) {
+        return Ok(Written::Conflict(current));
+    }
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/records_write.sql")).sorted()?;
+    let parameters = (&change.kind, &change.id, &change.value);
+    let version: i64 = statement.query_row(parameters, |row| row.get(0)).sorted()?;
+    if change.kind == PAUSED {
+        tx.paused.reload(tx.conn)?;
+    }
+    *tx.wake = true;
+    Ok(Written::Done(version.unsigned_abs()))
+}
+
+/// A row, removed or not.
+struct Found {
+    version: u64,
+    value: Option<Vec<u8>>,
+}
+
+impl Found {
+    fn live(self, id: &str) -> Option<Record> {
+        self.value.map(|value| Record { id: id.to_owned(), version: self.version, value })
+    }
+}
+
+fn find(conn: &Connection, kind: &str, id: &str) -> Result<Option<Found>, StoreError> {
+    let mut statement = conn.prepare_cached(include_str!("../sql/records_read.sql")).sorted()?;
+    let found = statement.query_row((kind, id), |row| {
+        Ok(Found { version: row.get::<_, i64>(0)?.unsigned_abs(), value: row.get(1)? })
+    });
+    found.optional().sorted()
+}
+
+fn scan(conn: &Connection, kind: &str, after: &str, limit: usize) -> Result<Vec<Record>, StoreError> {
+    let record = |row: &Row<'_>| {
+        Ok(Record { id: row.get(0)?, version: row.get::<_, i64>(1)?.unsigned_abs(), value: row.get(2)? })
+    };
+    let mut statement = conn.prepare_cached(include_str!("../sql/records_scan.sql")).sorted()?;
+    let rows = statement.query_map((kind, after, limit as i64), record).sorted()?;
+    rows.collect::<rusqlite::Result<_>>().sorted()
+}
+
+/// The queues that claims leave alone, as the writer last read them. It is the only writer, so they are current.
+#[derive(Debug, Default)]
+pub(crate) struct Paused(BTreeSet<String>);
+
+impl Paused {
+    /// Whether claims leave a lane alone.
+    pub(crate) fn holds(&self, lane: &Lane) -> bool {
+        !self.0.is_empty() && (self.0.contains(lane.queue.as_str()) || self.0.contains(EVERY_QUEUE))
+    }
+
+    /// Reads the paused queues again.
+    pub(crate) fn reload(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        let records = scan(conn, PAUSED, "", usize::MAX >> 1)?;
+        self.0 = records.into_iter().map(|record| record.id).collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! A row as a [`Job`], and what is wrong with one that is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::store::Unreadable;
+use redrive_core::{
+    Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, PolicyRef, Priority, State, Tenant, Timestamp,
+    WorkerId,
+};
+use rusqlite::Row;
+use rusqlite::types::{FromSql, ValueRef};
+use uuid::Uuid;
+
+use crate::lanes::{Lane, Lanes, SharedLanes};
+
+/// The columns every statement that returns jobs selects, in this order.
+pub(crate) const COLUMNS: [&str; 26] = [
+    "seq",
+    "id",
+    "lane",
+    "state",
+    "priority",
+    "next_run_at",
+    "run",
+    "attempt",
+    "epoch",
+    "created_at",
+    "began_at",
+    "started_at",
+    "lease_until",
+    "finished_at",
+    "wait_ms",
+    "timeout_ms",
+    "cancel_requested",
+    "tenant",
+    "policy",
+    "worker",
+    "key",
+    "reason",
+    "last_error",
+    "metadata",
+    "payload",
+    "output",
+];
+
+/// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
+pub(crate) struct Reader<'a> {
+    shared: &'a SharedLanes,
+    lanes: Arc<Lanes>,
+    tenant: Option<Tenant>,
+    policy: Option<(String, PolicyRef)>,
+}
+
+/// A job with its row's number and lane, or what could not be read of it.
+pub(crate) struct Read {
+    pub(crate) seq: i64,
+    pub(crate) lane: i64,
+    pub(crate) job: Result<Job, Unreadable>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(shared: &'a SharedLanes) -> Self {
+        Self { shared, lanes: shared.snapshot(), tenant: None, policy: None }
+    }
+
+    /// Reads a row. Only its key must be sound; anything else that is not makes the job unreadable, not the batch.
+    pub(crate) fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<Read> {
+        let id = JobId(Uuid::from_bytes(row.get(1)?));
+        let (lane, epoch) = (row.get(2)?, row.get::<_, i64>(8)? as Epoch);
+        let job = self.job(row, id, lane, epoch).map_err(|problem| Unreadable {
+            lease: Lease { id, epoch },
+            run: row.get(6).unwrap_or(1),
+            attempt: row.get(7).unwrap_or(0),
+            problem: problem.to_string(),
+        });
+        Ok(Read { seq: row.get(0)?, lane, job })
+    }
+
+    fn job(&mut self, row: &Row<'_>, id: JobId, lane: i64, epoch: Epoch) -> Result<Job, Invalid> {
+        let lane = self.lane(lane)?;
+        Ok(Job {
+            id,
+            tenant: self.tenant(row)?,
+            queue: lane.queue,
+            kind: lane.kind,
+            state: column::<u8>(row, 3)
+                .and_then(|code| State::from_code(code).ok_or_else(|| damaged(3, "is no state")))?,
+            priority: Priority::new(column(row, 4)?)?,
+            policy: self.policy(row)?,
+            payload: column(row, 24)?,
+            key: column::<Option<String>>(row, 20)?.map(IdempotencyKey::new).transpose()?,
+            metadata: column(row, 23)?,
+            timeout: millis(row, 15)?,
+            run: column(row, 6)?,
+            attempt: column(row, 7)?,
+            epoch,
+            created_at: Timestamp::from_ms(column(row, 9)?),
+            began_at: Timestamp::from_ms(column(row, 10)?),
+            next_run_at: Timestamp::from_ms(column(row, 5)?),
+            started_at: instant(row, 11)?,
+            lease_until: instant(row, 12)?,
+            worker: column::<Option<String>>(row, 19)?.map(WorkerId::new).transpose()?,
+            wait: millis(row, 14)?,
+            cancel_requested: column(row, 16)?,
+            finished_at: instant(row, 13)?,
+            output: column(row, 25)?,
+            last_error: column(row, 22)?,
+            reason: column::<Option<String>>(row, 21)?.map(|name| name.parse()).transpose()?,
+        })
+    }
+
+    /// A pair that is new since the batch began is found on a second look.
+    fn lane(&mut self, number: i64) -> Result<Lane, Invalid> {
+        if self.lanes.get(number).is_none() {
+            self.lanes = self.shared.snapshot();
+        }
+        self.lanes.get(number).cloned().ok_or_else(|| Invalid::new("lane", format!("{number} is unknown")))
+    }
+
+    fn tenant(&mut self, row: &Row<'_>) -> Result<Tenant, Invalid> {
+        let text = text(row, 17)?;
+        match &self.tenant {
+            Some(seen) if seen.as_str() == text => Ok(seen.clone()),
+            _ => Ok(self.tenant.insert(Tenant::new(text)?).clone()),
+        }
+    }
+
+    fn policy(&mut self, row: &Row<'_>) -> Result<PolicyRef, Invalid> {
+        let text = text(row, 18)?;
+        match &self.policy {
+            Some((seen, policy)) if seen == text => Ok(policy.clone()),
+            _ => Ok(self.policy.insert((text.to_owned(), text.parse()?)).1.clone()),
+        }
+    }
+}
+
+/// An instant that may be absent.
+pub(crate) fn instant(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>, Invalid> {
+    Ok(column::<Option<i64>>(row, index)?.map(Timestamp::from_ms))
+}
+
+/// A span that may be absent.
+pub(crate) fn millis(row: &Row<'_>, index: usize) -> Result<Option<Duration>, Invalid> {
+    let ms: Option<i64> = column(row, index)?;
+    ms.map(|ms| u64::try_from(ms).map(Duration::from_millis).map_err(|_| damaged(index, "is negative")))
+        .transpose()
+}
+
+fn column<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, Invalid> {
+    row.get(index).map_err(|error| damaged(index, &error.to_string()))
+}
+
+fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Invalid> {
+    match row.get_ref(index) {
+        Ok(ValueRef::Text(bytes)) => std::str::from_utf8(bytes).map_err(|_| damaged(index, "is not UTF-8")),
+        Ok(_) | Err(_) => Err(damaged(index, "is not text")),
+    }
+}
+
+fn damaged(index: usize, problem: &str) -> Invalid {
+    Invalid::new(COLUMNS[index], format!("cannot be read: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statement_that_returns_jobs_selects_the_same_columns() {
+        let columns = format!("SELECT {} FROM redrive_jobs", COLUMNS.join(", "));
+        for sql in [
+            include_str!("../sql/claim_due.sql"),
+            include_str!("../sql/reclaim_expired.sql"),
+            include_str!("../sql/get.sql"),
+            include_str!("../sql/list.sql"),
+        ] {
+            let words = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&columns), "{sql}");
+        }
+    }
+}
