@@ -1,0 +1,129 @@
+//! The handle on a store: enqueue, operate, work.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
+use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest, Redriven};
+use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
+
+use crate::{Enqueue, Error, Task, TaskWorker, open};
+
+/// A handle on a store; cheap to clone.
+#[derive(Clone)]
+pub struct Redrive {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    /// Policies that are known to be in the store, so that each is written once in a process.
+    stored: Mutex<HashSet<PolicyRef>>,
+}
+
+impl Redrive {
+    /// Opens the store at `address`: `sqlite:FILE`, or `sqlite::memory:` for one that is gone with the process.
+    pub async fn open(address: &str) -> Result<Self, Error> {
+        let address = address.to_owned();
+        let opened = tokio::task::spawn_blocking(move || open::open(&address)).await;
+        Ok(Self::on(opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?))
+    }
+
+    /// A handle on a store that is open already.
+    pub fn on(backend: Arc<dyn Backend>) -> Self {
+        Self { inner: Arc::new(Inner { backend, stored: Mutex::default() }) }
+    }
+
+    /// Enqueues a task: await it, or set options first.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Welcome;
+    /// # impl Task for Welcome { const KIND: &'static str = "welcome"; type Output = (); }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let day = std::time::Duration::from_secs(24 * 60 * 60);
+    /// let first = redrive.enqueue(Welcome).key("user-7").delay(day).await?;
+    /// let again = redrive.enqueue(Welcome).key("user-7").await?;
+    /// assert_eq!(first.id(), again.id());
+    /// # Ok(()) }
+    /// ```
+    pub fn enqueue<T: Task>(&self, task: T) -> Enqueue {
+        Enqueue::new(self.clone(), &task)
+    }
+
+    /// A worker on this store; give it handlers and run it.
+    pub fn worker(&self) -> TaskWorker {
+        TaskWorker::new(self.backend().clone())
+    }
+
+    /// A job as it is now.
+    pub async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
+        Ok(self.backend().get(vec![id]).await?.pop().flatten())
+    }
+
+    /// The first `limit` attempts in a job's log, oldest first.
+    pub async fn attempts(&self, id: JobId, limit: usize) -> Result<Vec<Attempt>, Error> {
+        Ok(self.backend().attempts(id, PageRequest::first(limit)).await?.items)
+    }
+
+    /// Ends a job that waits; asks for the end of one that runs.
+    pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
+        let answer = self.backend().cancel(vec![id]).await?.pop();
+        Ok(answer.unwrap_or(Cancelled::NotFound))
+    }
+
+    /// Gives a dead job a fresh run.
+    pub async fn redrive(&self, id: JobId) -> Result<Redriven, Error> {
+        let answer = self.backend().redrive(vec![id]).await?.pop();
+        Ok(answer.unwrap_or(Redriven::NotFound))
+    }
+
+    /// Removes a dead job with its log.
+    pub async fn discard(&self, id: JobId) -> Result<Discarded, Error> {
+        let answer = self.backend().discard(vec![id]).await?.pop();
+        Ok(answer.unwrap_or(Discarded::NotFound))
+    }
+
+    /// Stops claims from a queue, or from all; what is running goes on.
+    pub async fn pause(&self, queue: Option<&Queue>) -> Result<(), Error> {
+        self.set_paused(queue, Some(Vec::new())).await
+    }
+
+    /// Allows claims again.
+    pub async fn resume(&self, queue: Option<&Queue>) -> Result<(), Error> {
+        self.set_paused(queue, None).await
+    }
+
+    /// The store itself.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.inner.backend
+    }
+
+    async fn set_paused(&self, queue: Option<&Queue>, value: Option<Vec<u8>>) -> Result<(), Error> {
+        let id = queue.map_or(EVERY_QUEUE, Queue::as_str).to_owned();
+        self.backend().write(Change { kind: PAUSED.to_owned(), id, expect: Expect::Any, value }).await?;
+        Ok(())
+    }
+
+    /// The reference of a policy, which is in the store when this returns.
+    pub(crate) async fn store_policy(&self, policy: &Policy) -> Result<PolicyRef, Error> {
+        let reference = PolicyRef::inline(policy);
+        if !self.stored().contains(&reference) {
+            catalog::put_inline(&**self.backend(), policy).await?;
+            self.stored().insert(reference.clone());
+        }
+        Ok(reference)
+    }
+
+    fn stored(&self) -> std::sync::MutexGuard<'_, HashSet<PolicyRef>> {
+        self.inner.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Redrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redrive").finish_non_exhaustive()
+    }
+}

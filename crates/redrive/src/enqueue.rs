@@ -1,0 +1,141 @@
+//! An enqueue with its options.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use redrive_core::store::Enqueued;
+use redrive_core::{
+    IdempotencyKey, Invalid, JobId, Kind, NewJob, Policy, Priority, Queue, Start, StoreError, Tenant,
+    Timestamp,
+};
+
+use crate::{Error, Redrive, Task};
+
+/// A task on its way into the store; awaiting it enqueues. What is illegal is reported then, by name.
+#[must_use = "a task is enqueued when this is awaited"]
+#[derive(Debug)]
+pub struct Enqueue {
+    redrive: Redrive,
+    policy: Policy,
+    draft: Result<Draft, Error>,
+}
+
+#[derive(Debug)]
+struct Draft {
+    kind: Kind,
+    payload: Vec<u8>,
+    queue: Queue,
+    tenant: Tenant,
+    priority: Priority,
+    key: Option<IdempotencyKey>,
+    start: Start,
+    timeout: Option<Duration>,
+    metadata: Option<String>,
+}
+
+impl Enqueue {
+    pub(crate) fn new<T: Task>(redrive: Redrive, task: &T) -> Self {
+        Self { redrive, policy: T::policy(), draft: Draft::new(task) }
+    }
+
+    /// Puts it into a queue; "default" otherwise.
+    pub fn queue(self, queue: &str) -> Self {
+        self.set(queue.parse(), |draft, queue| draft.queue = queue)
+    }
+
+    /// Files it under a tenant.
+    pub fn tenant(self, tenant: &str) -> Self {
+        self.set(tenant.parse(), |draft, tenant| draft.tenant = tenant)
+    }
+
+    /// From 0 to 9, higher ones first; 5 otherwise.
+    pub fn priority(self, priority: u8) -> Self {
+        self.set(Priority::new(priority), |draft, priority| draft.priority = priority)
+    }
+
+    /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again.
+    pub fn key(self, key: &str) -> Self {
+        self.set(key.parse(), |draft, key| draft.key = Some(key))
+    }
+
+    /// Runs it no earlier than after `delay`.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.set(Ok(Start::After(delay)), |draft, start| draft.start = start)
+    }
+
+    /// Runs it no earlier than at `instant`.
+    pub fn run_at(self, instant: Timestamp) -> Self {
+        self.set(Ok(Start::At(instant)), |draft, start| draft.start = start)
+    }
+
+    /// Ends each attempt after `timeout`.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.set(Ok(timeout), |draft, timeout| draft.timeout = Some(timeout))
+    }
+
+    /// Keeps a text beside the payload.
+    pub fn metadata(self, metadata: impl Into<String>) -> Self {
+        self.set(Ok(metadata.into()), |draft, metadata| draft.metadata = Some(metadata))
+    }
+
+    /// Tries again by `policy` instead of the task's own.
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Puts a legal value into the draft; the first illegal one is kept for when this is awaited.
+    fn set<V>(mut self, value: Result<V, Invalid>, put: impl FnOnce(&mut Draft, V)) -> Self {
+        match (&mut self.draft, value) {
+            (Ok(draft), Ok(value)) => put(draft, value),
+            (Ok(_), Err(invalid)) => self.draft = Err(invalid.into()),
+            (Err(_), _) => {}
+        }
+        self
+    }
+
+    async fn send(self) -> Result<Enqueued, Error> {
+        let draft = self.draft?;
+        let policy = self.redrive.store_policy(&self.policy).await?;
+        let mut job = NewJob {
+            queue: draft.queue,
+            tenant: draft.tenant,
+            priority: draft.priority,
+            start: draft.start,
+            timeout: draft.timeout,
+            metadata: draft.metadata,
+            ..NewJob::new(JobId(uuid::Uuid::now_v7()), draft.kind, policy, draft.payload)
+        };
+        if let Some(key) = draft.key {
+            job = job.with_key(key);
+        }
+        let answer = self.redrive.backend().enqueue(vec![job]).await?.pop();
+        answer.ok_or_else(|| StoreError::Failed("the store gave no answer to an enqueue".into()).into())
+    }
+}
+
+impl Draft {
+    fn new<T: Task>(task: &T) -> Result<Self, Error> {
+        let payload = serde_json::to_vec(task).map_err(|source| Error::Payload { kind: T::KIND, source })?;
+        Ok(Self {
+            kind: T::KIND.parse()?,
+            payload,
+            queue: Queue::default(),
+            tenant: Tenant::default(),
+            priority: Priority::default(),
+            key: None,
+            start: Start::Now,
+            timeout: None,
+            metadata: None,
+        })
+    }
+}
+
+impl IntoFuture for Enqueue {
+    type Output = Result<Enqueued, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}

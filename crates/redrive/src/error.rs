@@ -1,0 +1,104 @@
+//! What goes wrong around jobs, and what a handler may say about one.
+
+use std::fmt;
+use std::time::Duration;
+
+use redrive_core::{Failure, Fault, Invalid, Outcome, StoreError};
+
+/// Why a call did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A value is not legal.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The worker could not work.
+    #[error(transparent)]
+    Worker(#[from] redrive_worker::WorkerError),
+    /// The payload cannot be written as JSON.
+    #[error("the payload of a {kind} cannot be written as JSON")]
+    Payload {
+        /// The task's kind.
+        kind: &'static str,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The address names no store that this build knows.
+    #[error("{0}")]
+    Address(String),
+}
+
+/// How an attempt ended that did not succeed. Any error becomes a failure that is retried, so that `?` works.
+///
+/// ```
+/// use redrive::JobError;
+///
+/// fn attempt(order: &str) -> Result<u64, JobError> {
+///     if order.is_empty() {
+///         return Err(JobError::reject("an order needs a number"));
+///     }
+///     Ok(order.parse()?)
+/// }
+/// assert!(attempt("seven").is_err());
+/// ```
+#[derive(Debug)]
+pub struct JobError(pub(crate) Outcome);
+
+impl JobError {
+    /// Failed; another attempt may succeed.
+    pub fn fail(error: impl fmt::Display) -> Self {
+        Self(Outcome::fail(error))
+    }
+
+    /// Failed, and no further attempt can help: dead at once.
+    pub fn reject(error: impl fmt::Display) -> Self {
+        Self(Outcome::reject(error))
+    }
+
+    /// Failed, and the other side asked to be left alone for `wait`: never retried earlier.
+    pub fn retry_after(error: impl fmt::Display, wait: Duration) -> Self {
+        Self(Outcome::retry_after(error, wait))
+    }
+
+    /// Nothing failed; run again after `wait`. Costs no attempt.
+    pub fn snooze(wait: Duration) -> Self {
+        Self(Outcome::Snooze(wait))
+    }
+
+    /// Ended by request.
+    pub fn cancelled() -> Self {
+        Self(Outcome::Cancelled)
+    }
+}
+
+impl<E: std::error::Error> From<E> for JobError {
+    fn from(error: E) -> Self {
+        Self(Outcome::Fail(Failure::new(Fault::Error, chain(&error))))
+    }
+}
+
+/// An error with its causes, since only its text is kept.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_kept_with_its_causes() {
+        let error = Error::Payload { kind: "k", source: serde_json::from_str::<u8>("x").unwrap_err() };
+        let JobError(outcome) = JobError::from(error);
+        let text = outcome.error().unwrap().to_owned();
+        assert!(text.starts_with("the payload of a k cannot be written as JSON: expected value"), "{text}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Durable jobs and retries. Work that may fail runs until it succeeds or its policy says stop, survives crashes, and
+//! leaves evidence of each failed attempt.
+//!
+//! ```
+//! use redrive::{Context, Redrive, Task};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct SendReceipt { order: u64 }
+//! impl Task for SendReceipt { const KIND: &'static str = "send_receipt"; type Output = (); }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), redrive::Error> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let address = format!("sqlite:{}", folder.path().join("jobs.db").display());
+//! # let (done, shutdown) = tokio::sync::oneshot::channel::<u64>();
+//! # let done = std::sync::Mutex::new(Some(done));
+//! # let shutdown_signal = || async { let _ = shutdown.await; };
+//! # let address = address.as_str();
+//! # /*
+//! let address = "sqlite:jobs.db";
+//! # */
+//! let redrive = Redrive::open(address).await?;
+//! redrive.enqueue(SendReceipt { order: 7 }).await?;
+//! redrive
+//!     .worker()
+//!     .on(move |job: SendReceipt, _cx: Context| {
+//!         println!("receipt for order {}", job.order);
+//! #       if let Some(done) = done.lock().unwrap().take() { done.send(job.order).unwrap(); }
+//!         async { Ok(()) }
+//!     })
+//!     .run_until(shutdown_signal())
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Without durability the same policies drive [`retry`]:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! use redrive::{Policy, retry};
+//!
+//! let mut calls = 0;
+//! let answer = retry(&Policy::default(), || {
+//!     calls += 1;
+//!     let third = calls == 3;
+//!     async move { if third { Ok("there") } else { Err("not yet") } }
+//! })
+//! .await;
+//! assert_eq!(answer, Ok("there"));
+//! # }
+//! ```
+
+mod client;
+mod enqueue;
+mod error;
+mod open;
+mod signal;
+mod task;
+mod worker;
+
+pub use client::Redrive;
+pub use enqueue::Enqueue;
+pub use error::{Error, JobError};
+pub use signal::shutdown_signal;
+pub use task::Task;
+pub use worker::TaskWorker;
+
+pub use redrive_core::policy::presets;
+pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
+pub use redrive_core::{
+    Attempt, Backoff, Eligibility, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind, Policy, Priority,
+    Queue, State, StoreError, Tenant, Timestamp,
+};
+pub use redrive_worker::{Context, KeepLog, Retry, Settings, Summary, retry};

@@ -1,0 +1,35 @@
+//! When the process is asked to end.
+
+/// Returns when the process gets Ctrl-C or, on Unix, SIGTERM.
+pub async fn shutdown_signal() {
+    tokio::select! {
+        () = interrupt() => {}
+        () = terminate() => {}
+    }
+}
+
+async fn interrupt() {
+    if let Err(error) = tokio::signal::ctrl_c().await {
+        tracing::error!(%error, "Ctrl-C cannot be heard");
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(unix)]
+async fn terminate() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        Err(error) => {
+            tracing::error!(%error, "SIGTERM cannot be heard");
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(not(unix))]
+async fn terminate() {
+    std::future::pending::<()>().await;
+}
