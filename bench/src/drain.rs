@@ -1,0 +1,61 @@
+//! How fast a worker claims, runs and settles jobs that do nothing.
+
+use std::time::Instant;
+
+use redrive_core::Start;
+use redrive_store_sqlite::SqliteStore;
+use redrive_worker::Settings;
+
+use crate::figures::{Bar, Figure, Samples};
+use crate::{probe, scene};
+
+/// Attempts at once while draining: enough that claims and settlements go in full batches.
+pub const CONCURRENCY: usize = 4000;
+
+/// The engine against the raw loop.
+pub fn figure(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        raw.push(raw_rate(jobs)?);
+        ours.push(rate(jobs)?);
+    }
+    Ok(Figure {
+        name: "drain no-op jobs, confirmed by the database".to_owned(),
+        unit: "/s",
+        ours: Samples::of(ours),
+        other: Some(("raw rusqlite loop".to_owned(), Samples::of(raw))),
+        bar: Some(Bar::AtLeast(0.5)),
+    })
+}
+
+/// Jobs per second through the engine.
+pub fn rate(jobs: usize) -> anyhow::Result<f64> {
+    let folder = scene::folder()?;
+    scene::block_on(async {
+        let (store, policy) = scene::open(folder.path()).await?;
+        scene::fill(&store, &policy, jobs, Start::Now).await?;
+        drain(&store, jobs, 0).await
+    })
+}
+
+/// Drains `jobs` due jobs where `before` have succeeded already; the rate in jobs per second.
+pub async fn drain(store: &SqliteStore, jobs: usize, before: usize) -> anyhow::Result<f64> {
+    let settings = Settings::default().with_concurrency(CONCURRENCY);
+    let started = Instant::now();
+    let (stop, task) = scene::work(store, settings, |_| {})?;
+    scene::until_succeeded(store, (before + jobs) as u64).await?;
+    let rate = jobs as f64 / started.elapsed().as_secs_f64();
+    stop.cancel();
+    task.await??;
+    Ok(rate)
+}
+
+fn raw_rate(jobs: usize) -> anyhow::Result<f64> {
+    let folder = scene::folder()?;
+    let mut conn = probe::open(&folder.path().join("raw.db"))?;
+    probe::fill(&mut conn, jobs, scene::PAYLOAD)?;
+    let started = Instant::now();
+    let drained = probe::drain(&mut conn)?;
+    anyhow::ensure!(drained == jobs, "the probe drained {drained} of {jobs}");
+    Ok(jobs as f64 / started.elapsed().as_secs_f64())
+}

@@ -1,0 +1,88 @@
+//! How fast jobs get in: in batches, and one at a time from many tasks that share commits.
+
+use std::time::Instant;
+
+use redrive_core::{Start, Store};
+
+use crate::figures::{Bar, Figure, Samples};
+use crate::{probe, scene};
+
+/// Tasks that enqueue at the same time.
+const TASKS: usize = 64;
+
+/// Batches of a thousand, against raw inserts of the same row.
+pub fn batches(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        raw.push(raw_rate(jobs, scene::BATCH)?);
+        ours.push(batch_rate(jobs)?);
+    }
+    Ok(Figure {
+        name: "enqueue in batches of 1000".to_owned(),
+        unit: "/s",
+        ours: Samples::of(ours),
+        other: Some(("raw inserts of the same row".to_owned(), Samples::of(raw))),
+        bar: Some(Bar::AtLeast(0.5)),
+    })
+}
+
+/// One at a time from 64 tasks, against one commit for each.
+pub fn singles(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        raw.push(raw_rate(jobs / 20, 1)?);
+        ours.push(single_rate(jobs)?);
+    }
+    Ok(Figure {
+        name: "enqueue one at a time from 64 tasks".to_owned(),
+        unit: "/s",
+        ours: Samples::of(ours),
+        other: Some(("raw, one commit each".to_owned(), Samples::of(raw))),
+        bar: Some(Bar::AtLeast(10.0)),
+    })
+}
+
+/// Jobs per second in full batches.
+pub fn batch_rate(jobs: usize) -> anyhow::Result<f64> {
+    let folder = scene::folder()?;
+    scene::block_on(async {
+        let (store, policy) = scene::open(folder.path()).await?;
+        let started = Instant::now();
+        scene::fill(&store, &policy, jobs, Start::Now).await?;
+        Ok(jobs as f64 / started.elapsed().as_secs_f64())
+    })
+}
+
+/// Jobs per second one call at a time from each of 64 tasks.
+pub fn single_rate(jobs: usize) -> anyhow::Result<f64> {
+    let folder = scene::folder()?;
+    scene::block_on(async {
+        let (store, policy) = scene::open(folder.path()).await?;
+        let started = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..TASKS {
+            let (store, policy) = (store.clone(), policy.clone());
+            tasks.spawn(async move {
+                for _ in 0..jobs / TASKS {
+                    store.enqueue(vec![scene::job(&policy, Start::Now)?]).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        Ok((jobs / TASKS * TASKS) as f64 / started.elapsed().as_secs_f64())
+    })
+}
+
+fn raw_rate(jobs: usize, batch: usize) -> anyhow::Result<f64> {
+    let folder = scene::folder()?;
+    let path = folder.path().join("redrive.db");
+    // The engine makes its own tables; the probe then writes the same row into them without the engine.
+    scene::block_on(async { scene::open(folder.path()).await.map(drop) })?;
+    let mut conn = probe::open(&path)?;
+    let started = Instant::now();
+    probe::insert_same_row(&mut conn, jobs, batch, scene::PAYLOAD)?;
+    Ok(jobs as f64 / started.elapsed().as_secs_f64())
+}

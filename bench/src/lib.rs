@@ -1,0 +1,14 @@
+//! Measures the engine against raw probes and peers. Each bar is a ratio within one run, so that a noisy or slow machine
+//! moves both sides.
+
+pub mod bench;
+pub mod drain;
+pub mod enqueue;
+pub mod figures;
+pub mod lag;
+pub mod peers;
+pub mod pickup;
+pub mod probe;
+pub mod retry;
+pub mod scene;
+pub mod waiting;

@@ -1,0 +1,88 @@
+//! Runs the benchmarks: a table for people, JSON for programs.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use redrive_bench::bench::{self, Size};
+use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, waiting};
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Measure less, in about a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Programs of peers to run beside.
+    #[arg(long, value_name = "PROGRAM")]
+    peer: Vec<PathBuf>,
+    /// Write the figures here as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// One measurement alone, by name: drain, batches, singles, pickup, lag, retry.
+    Only {
+        /// Its name.
+        name: String,
+    },
+    /// The drain beside jobs in the future, as JSON; used by the whole run for a process of its own.
+    Waiting {
+        /// Jobs in the future.
+        #[arg(long)]
+        waiting: usize,
+        /// Jobs to drain.
+        #[arg(long)]
+        jobs: usize,
+        /// How often.
+        #[arg(long)]
+        repeats: usize,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let size = if arguments.quick { Size::QUICK } else { Size::FULL };
+    match &arguments.what {
+        Some(What::Waiting { waiting, jobs, repeats }) => {
+            let report = waiting::measure(*waiting, *jobs, *repeats)?;
+            println!("{}", serde_json::to_string(&report)?);
+            Ok(())
+        }
+        Some(What::Only { name }) => only(name, size),
+        None => whole(&arguments, size),
+    }
+}
+
+fn whole(arguments: &Arguments, size: Size) -> anyhow::Result<()> {
+    let said = |what: &str| eprintln!("measuring {what} …");
+    let figures = bench::all(size, said)?;
+    print!("{}", figures::table(&figures));
+    let mut json = serde_json::json!({ "figures": figures });
+    if !arguments.peer.is_empty() {
+        let (ours, measured) = bench::peers(&arguments.peer, size, said)?;
+        print!("\n{}", peers::table(&ours, &measured));
+        json["peers"] = serde_json::to_value(std::iter::once(&ours).chain(&measured).collect::<Vec<_>>())?;
+    }
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&json)?)?;
+        println!("\nwritten to {}", path.display());
+    }
+    Ok(())
+}
+
+fn only(name: &str, size: Size) -> anyhow::Result<()> {
+    let figure = match name {
+        "drain" => drain::figure(size.jobs, size.repeats)?,
+        "batches" => enqueue::batches(size.jobs, size.repeats)?,
+        "singles" => enqueue::singles(size.jobs / 2, size.repeats)?,
+        "pickup" => pickup::figure(size.picks, size.repeats)?,
+        "lag" => lag::figure(size.seconds, size.repeats)?,
+        "retry" => retry::figure(2_000_000, size.repeats)?,
+        other => anyhow::bail!("no measurement is called {other:?}; see --help"),
+    };
+    print!("{}", figures::table(&[figure]));
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! How soon an idle worker starts a job, from the enqueue's return to the handler's first line.
+
+use std::time::{Duration, Instant};
+
+use redrive_core::{Start, Store};
+use redrive_worker::Settings;
+use tokio::sync::mpsc;
+
+use crate::figures::{Bar, Figure, Samples};
+use crate::scene;
+
+/// The 99th percentile over `picks` jobs, once for each repeat.
+pub fn figure(picks: usize, repeats: usize) -> anyhow::Result<Figure> {
+    let ours = Samples::take(repeats, || Ok(delays_ms(picks)?.at(0.99)))?;
+    Ok(Figure {
+        name: "idle pick-up, enqueue to handler start, p99".to_owned(),
+        unit: "ms",
+        ours,
+        other: None,
+        bar: Some(Bar::AtMost(2.0)),
+    })
+}
+
+/// The delay of each job, in milliseconds.
+pub fn delays_ms(picks: usize) -> anyhow::Result<Samples> {
+    let folder = scene::folder()?;
+    scene::block_on(async {
+        let (store, policy) = scene::open(folder.path()).await?;
+        let (sender, mut starts) = mpsc::unbounded_channel();
+        let (stop, task) = scene::work(&store, Settings::default(), move |_| {
+            let _ = sender.send(Instant::now());
+        })?;
+        let mut delays = Vec::with_capacity(picks);
+        for _ in 0..picks {
+            // Long enough for the worker to have settled the last one and gone to sleep.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let job = scene::job(&policy, Start::Now)?;
+            store.enqueue(vec![job]).await?;
+            let enqueued = Instant::now();
+            let started = starts.recv().await.ok_or_else(|| anyhow::anyhow!("the worker ended"))?;
+            delays.push(started.saturating_duration_since(enqueued).as_secs_f64() * 1e3);
+        }
+        stop.cancel();
+        task.await??;
+        Ok(Samples::of(delays))
+    })
+}

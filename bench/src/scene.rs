@@ -1,0 +1,89 @@
+//! What every measurement starts from: a folder, a store in it, jobs, and a worker that does nothing with them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use redrive_core::store::Enqueued;
+use redrive_core::{JobId, Kind, NewJob, Outcome, Policy, PolicyRef, Start, State, Store, catalog};
+use redrive_store_sqlite::{Options, SqliteStore};
+use redrive_worker::{Context, Settings, Worker};
+use tokio_util::sync::CancellationToken;
+
+/// The payload of every job: what a small task looks like as JSON.
+pub const PAYLOAD: &[u8] = br#"{"order":123456,"customer":"c-000123","amount":1999}"#;
+/// The largest batch that a store takes.
+pub const BATCH: usize = 1000;
+
+/// A folder beside the current one, so that figures are those of the disk the user is on, not of a RAM disk in /tmp.
+pub fn folder() -> anyhow::Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix("redrive-bench-")
+        .tempdir_in(".")
+        .context("no folder for the benchmark's files")
+}
+
+/// Runs a measurement on a runtime of its own.
+pub fn block_on<T>(body: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(body)
+}
+
+/// Opens a store with the default policy in it.
+pub async fn open(folder: &Path) -> anyhow::Result<(SqliteStore, PolicyRef)> {
+    let store = SqliteStore::open(folder.join("redrive.db"), Options::default())?;
+    let policy = catalog::put_inline(&store, &Policy::default()).await?;
+    Ok((store, policy))
+}
+
+/// A job to measure with.
+pub fn job(policy: &PolicyRef, start: Start) -> anyhow::Result<NewJob> {
+    let id = JobId(uuid::Uuid::now_v7());
+    Ok(NewJob { start, ..NewJob::new(id, Kind::new("bench")?, policy.clone(), PAYLOAD.to_vec()) })
+}
+
+/// Enqueues jobs in batches.
+pub async fn fill(store: &SqliteStore, policy: &PolicyRef, jobs: usize, start: Start) -> anyhow::Result<()> {
+    for first in (0..jobs).step_by(BATCH) {
+        let batch = (first..jobs.min(first + BATCH)).map(|_| job(policy, start)).collect::<Result<_, _>>()?;
+        let answers = store.enqueue(batch).await?;
+        anyhow::ensure!(
+            answers.iter().all(|answer| matches!(answer, Enqueued::Created(_))),
+            "a job was not new"
+        );
+    }
+    Ok(())
+}
+
+/// A worker that runs `handler` until its token is cancelled.
+pub fn work<F>(
+    store: &SqliteStore,
+    settings: Settings,
+    handler: F,
+) -> anyhow::Result<(CancellationToken, tokio::task::JoinHandle<anyhow::Result<()>>)>
+where
+    F: Fn(&Context) + Clone + Send + Sync + 'static,
+{
+    let stop = CancellationToken::new();
+    let worker =
+        Worker::new(Arc::new(store.clone()), settings)?.on(Kind::new("bench")?, move |cx: Context| {
+            handler(&cx);
+            async { Outcome::Done(None) }
+        });
+    let stopped = stop.clone();
+    let task = tokio::spawn(async move {
+        worker.run_until(stopped.cancelled()).await?;
+        Ok(())
+    });
+    Ok((stop, task))
+}
+
+/// Waits until the store itself says that `jobs` jobs have succeeded.
+pub async fn until_succeeded(store: &SqliteStore, jobs: u64) -> anyhow::Result<()> {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(300);
+    while store.stats().await?.in_state(State::Succeeded) < jobs {
+        anyhow::ensure!(tokio::time::Instant::now() < deadline, "jobs were not done within five minutes");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
