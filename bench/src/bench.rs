@@ -30,7 +30,15 @@ impl Size {
 
 /// Every bar, measured in turn; `said` hears what is under way.
 pub fn all(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
-    let Size { jobs, waiting, picks, seconds, repeats } = size;
+    let mut figures = engine(size, &mut said)?;
+    said("jobs waiting in the future");
+    figures.extend(waiting::figures(size.waiting, size.jobs, size.repeats)?);
+    Ok(figures)
+}
+
+/// The bars that need no large backlog.
+pub fn engine(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
+    let Size { jobs, picks, seconds, repeats, .. } = size;
     let mut figures = Vec::new();
     said("drain");
     figures.push(drain::figure(jobs, repeats)?);
@@ -44,8 +52,6 @@ pub fn all(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>
     figures.push(lag::figure(seconds, repeats)?);
     said("retry()");
     figures.push(retry::figure(2_000_000, repeats)?);
-    said("jobs waiting in the future");
-    figures.extend(waiting::figures(waiting, jobs, repeats)?);
     Ok(figures)
 }
 

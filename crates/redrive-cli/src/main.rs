@@ -1,0 +1,40 @@
+//! The `redrive` command.
+
+mod bench;
+mod policy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Runs work that may fail, until it succeeds or its policy says stop, and keeps the evidence.
+#[derive(Parser)]
+#[command(name = "redrive", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Measure the engine on this machine, beside raw probes
+    Bench(bench::Arguments),
+    /// Look at retry policies
+    #[command(subcommand)]
+    Policy(policy::Verb),
+}
+
+/// 0 worked, 1 did not, 2 was not asked rightly (clap's own).
+fn main() -> ExitCode {
+    let done = match Arguments::parse().verb {
+        Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Policy(verb) => policy::run(verb),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `redrive policy preview` as a user runs it.
+
+use std::process::{Command, Output};
+
+fn redrive(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_redrive")).args(arguments).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("the output is text")
+}
+
+#[test]
+fn the_upload_schedule_is_the_documented_one() {
+    let output = redrive(&["policy", "preview", "upload", "--json"]);
+    assert!(output.status.success());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let waits: Vec<[u64; 3]> = json["retries"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|retry| ["earliestMs", "meanMs", "latestMs"].map(|field| retry[field].as_u64().expect(field)))
+        .collect();
+    assert_eq!(
+        waits,
+        [
+            [800, 1_000, 1_200],
+            [1_800, 2_000, 2_200],
+            [3_800, 4_000, 4_200],
+            [7_800, 8_000, 8_200],
+            [15_800, 16_000, 16_200]
+        ]
+    );
+    assert_eq!(json["total"]["meanMs"], 31_000);
+}
+
+#[test]
+fn the_table_says_when_it_ends() {
+    let table = text(&redrive(&["policy", "preview", "quadratic"]).stdout);
+    assert!(table.contains("1.0s / 1.0s / 1.0s") && table.contains("9.0s / 9.0s / 9.0s"), "{table}");
+    assert!(table.ends_with("then dead after 4 attempts\n"), "{table}");
+    let budget = text(&redrive(&["policy", "preview", "quadratic", "--total-budget-ms", "3000"]).stdout);
+    assert_eq!(budget.matches("beyond the budget\n").count(), 2, "{budget}");
+}
+
+#[test]
+fn a_bad_value_names_its_field_and_fails() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["--max-attempts", "0"], "maxAttempts: must be from 1"),
+        (&["--multiplier=-2"], "multiplier: must be a positive number"),
+        (
+            &["--initial-delay-ms", "500", "--max-delay-ms", "400"],
+            "initialDelayMs: must not be above maxDelayMs",
+        ),
+        (&["--jitter", "proportional", "--jitter-fraction", "1.5"], "jitterFraction: must be from 0 to 1"),
+        (&["hourly"], "\"hourly\" is no preset; choose one of default"),
+    ];
+    for (arguments, problem) in cases {
+        let output = redrive(&[&["policy", "preview"], arguments].concat());
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains(problem), "{arguments:?}: {error}");
+    }
+}

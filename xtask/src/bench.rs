@@ -1,0 +1,51 @@
+//! Builds the benchmark and the peers in release, and runs them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::run::{cargo, root, run};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Measure less, in about a minute
+    #[arg(long)]
+    quick: bool,
+    /// Leave out the peers, which take minutes to build
+    #[arg(long)]
+    no_peers: bool,
+}
+
+/// The peers that run beside; each is a workspace of its own, because they link different versions of SQLite.
+const PEERS: [&str; 2] = ["apalis-sqlite", "effectum"];
+
+pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
+    let target = target()?;
+    run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
+    let mut bench = Command::new(target.join("release/redrive-bench"));
+    bench.current_dir(&target).arg("--json").arg(target.join("bench.json"));
+    if arguments.quick {
+        bench.arg("--quick");
+    }
+    if !arguments.no_peers {
+        for peer in PEERS {
+            bench.arg("--peer").arg(build_peer(peer, &target)?);
+        }
+    }
+    run(&mut bench)
+}
+
+fn build_peer(peer: &str, target: &std::path::Path) -> anyhow::Result<PathBuf> {
+    let target = target.join("peers");
+    let manifest = root().join("bench/peers").join(peer).join("Cargo.toml");
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "--manifest-path"]).arg(manifest);
+    run(build.arg("--target-dir").arg(&target))?;
+    Ok(target.join("release").join(format!("peer-{peer}")))
+}
+
+/// Where cargo builds, which a user may have moved out of the checkout.
+fn target() -> anyhow::Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().current_dir(root()).exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
