@@ -1,0 +1,29 @@
+//! One task, one worker, one file: the opening of the README.
+
+use redrive::{Context, Redrive, Task, shutdown_signal};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct SendReceipt {
+    order: u64,
+}
+
+impl Task for SendReceipt {
+    const KIND: &'static str = "send_receipt";
+    type Output = ();
+}
+
+#[tokio::main]
+async fn main() -> Result<(), redrive::Error> {
+    let redrive = Redrive::open("sqlite:jobs.db").await?;
+    redrive.enqueue(SendReceipt { order: 7 }).await?;
+    redrive
+        .worker()
+        .on(|job: SendReceipt, _cx: Context| async move {
+            println!("receipt for order {}", job.order);
+            Ok(())
+        })
+        .run_until(shutdown_signal())
+        .await?;
+    Ok(())
+}
