@@ -12,6 +12,7 @@ use crate::writer::Tx;
 pub(crate) fn enqueue(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
     // Every job is checked before the first is written, so that a refused batch leaves nothing behind.
     let starts = jobs.iter().map(|job| job.start.resolve(tx.now)).collect::<Result<Vec<_>, _>>()?;
+    room(tx, jobs)?;
     let mut insert = tx.conn.prepare_cached(include_str!("../sql/enqueue.sql")).sorted()?;
     let mut results = Vec::with_capacity(jobs.len());
     for (job, start) in jobs.iter().zip(starts) {
@@ -26,6 +27,23 @@ pub(crate) fn enqueue(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>,
     }
     Ok(results)
 }
+
+/// Refuses what would go beyond the size limit. Only enqueues are refused, so that a full store can still be worked off.
+fn room(tx: &Tx<'_>, jobs: &[NewJob]) -> Result<(), StoreError> {
+    let Some(limit) = tx.db_bytes_max else { return Ok(()) };
+    let pragma = |name| tx.conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).sorted();
+    let used = (pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?;
+    let more: usize = jobs.iter().map(|job| job.payload.len() + ROW_BYTES).sum();
+    let total = used.unsigned_abs() + more as u64;
+    if total > limit {
+        let cause = format!("db_bytes_max is {limit}, the database would have {total}");
+        return Err(StoreError::Full(cause.into()));
+    }
+    Ok(())
+}
+
+/// About what a row and its index entries take beside the payload.
+const ROW_BYTES: usize = 300;
 
 fn add(
     insert: &mut CachedStatement<'_>,

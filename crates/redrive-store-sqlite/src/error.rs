@@ -38,3 +38,32 @@ impl<T> Sorted<T> for rusqlite::Result<T> {
         self.map_err(sort)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_database_that_cannot_be_written_says_what_to_do() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.pragma_update(None, "query_only", true).unwrap();
+        let error = conn.execute_batch("CREATE TABLE t (x)").sorted().unwrap_err();
+        assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+        assert!(error.to_string().contains("make both writable"), "{error}");
+    }
+
+    #[test]
+    fn only_a_lock_or_a_failing_disk_may_pass() {
+        let error = |code| sort(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
+        for code in [rusqlite::ffi::SQLITE_BUSY, rusqlite::ffi::SQLITE_LOCKED, rusqlite::ffi::SQLITE_IOERR] {
+            assert!(error(code).may_pass(), "{code}");
+        }
+        for code in
+            [rusqlite::ffi::SQLITE_FULL, rusqlite::ffi::SQLITE_CORRUPT, rusqlite::ffi::SQLITE_CONSTRAINT]
+        {
+            assert!(!error(code).may_pass(), "{code}");
+        }
+    }
+}

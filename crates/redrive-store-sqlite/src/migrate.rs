@@ -10,6 +10,8 @@ const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_jobs.sql")];
 
 /// Applies what is missing. A file from a newer redrive is refused, because this one would not understand it.
 pub(crate) fn migrate(conn: &Connection) -> Result<(), StoreError> {
+    // A file that cannot be written is noticed now, before anything is accepted for it.
+    conn.execute_batch("BEGIN IMMEDIATE; COMMIT").sorted()?;
     conn.execute_batch("CREATE TABLE IF NOT EXISTS redrive_schema (version INTEGER NOT NULL) STRICT")
         .sorted()?;
     let found: Option<u32> =

@@ -28,7 +28,7 @@ use crate::writer::{Operation, Tx, Writer, submit};
 pub struct Options {
     /// Tells the time; the system's by default.
     pub clock: Arc<dyn Clock>,
-    /// The size that the database file may reach; no limit but the disk by default.
+    /// The size that the database may reach by enqueues, beyond which they are refused; none but the disk's by default.
     pub db_bytes_max: Option<u64>,
     /// Memory for the writer's page cache, 32 MiB by default.
     pub cache_bytes: u64,
@@ -46,7 +46,7 @@ impl Options {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Refuses writes that would make the database file larger than `bytes`.
+    /// Refuses enqueues that would make the database larger than `bytes`.
     pub fn with_db_bytes_max(self, bytes: u64) -> Self {
         Self { db_bytes_max: Some(bytes), ..self }
     }
@@ -97,10 +97,11 @@ impl SqliteStore {
         paused.reload(&conn)?;
         let (wakes, seen) = watch::channel(0);
         let (sender, arrivals) = mpsc::channel();
-        let clock = options.clock.clone();
+        let clock = options.clock;
         let writer = Writer {
             conn,
-            clock,
+            clock: clock.clone(),
+            db_bytes_max: options.db_bytes_max,
             lanes: lanes.clone(),
             leases: Leases::default(),
             paused,
@@ -120,7 +121,7 @@ impl SqliteStore {
             readers: path.map(Readers::new),
             lanes,
             seen,
-            clock: options.clock,
+            clock,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -223,10 +224,5 @@ fn prepare(conn: &Connection, options: &Options) -> Result<(), StoreError> {
     conn.pragma_update(None, "temp_store", "MEMORY").sorted()?;
     set("cache_size", -i64::try_from(options.cache_bytes / 1024).unwrap_or(i64::MAX))?;
     set("wal_autocheckpoint", 0)?;
-    if let Some(bytes) = options.db_bytes_max {
-        let page: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0)).sorted()?;
-        let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page;
-        conn.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(())).sorted()?;
-    }
     Ok(())
 }

@@ -34,6 +34,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) paused: &'a mut Paused,
     /// How far wake-ups have come.
     pub(crate) wakes: u64,
+    /// The size that the database may reach by enqueues.
+    pub(crate) db_bytes_max: Option<u64>,
     /// Whether the operation may have made something claimable.
     pub(crate) wake: &'a mut bool,
 }
@@ -89,6 +91,7 @@ where
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) db_bytes_max: Option<u64>,
     pub(crate) lanes: SharedLanes,
     pub(crate) leases: Leases,
     pub(crate) paused: Paused,
@@ -147,6 +150,7 @@ impl Writer {
             tally,
             paused: &mut self.paused,
             wakes: *self.wakes.borrow(),
+            db_bytes_max: self.db_bytes_max,
             wake,
         };
         operation.run(&mut tx)

@@ -5,7 +5,8 @@ use redrive_store_sqlite::{Options, SqliteStore};
 #[tokio::test]
 async fn sqlite_conforms_in_memory() {
     redrive_testkit::exercise(|clock| async {
-        SqliteStore::open_in_memory_with(Options::default().with_clock(clock)).expect("a store in memory opens")
+        SqliteStore::open_in_memory_with(Options::default().with_clock(clock))
+            .expect("a store in memory opens")
     })
     .await;
 }
@@ -17,7 +18,9 @@ async fn sqlite_conforms_on_disk() {
     redrive_testkit::exercise(|clock| {
         let number = files.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = folder.path().join(format!("{number}.db"));
-        async { SqliteStore::open(path, Options::default().with_clock(clock)).expect("a store on disk opens") }
+        async {
+            SqliteStore::open(path, Options::default().with_clock(clock)).expect("a store on disk opens")
+        }
     })
     .await;
 }

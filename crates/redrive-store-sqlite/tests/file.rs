@@ -1,0 +1,206 @@
+//! What belongs to a file on a disk: locks, schemas, damage, lack of room, and plans that stay fast.
+
+use std::path::Path;
+use std::time::Duration;
+
+use redrive_core::store::{ClaimRequest, Enqueued, PageRequest, Settled, Settlement};
+use redrive_core::{
+    JobId, Kind, NewJob, PolicyName, PolicyRef, Start, State, Store, StoreError, Verdict, WorkerId,
+};
+use redrive_store_sqlite::{Options, SqliteStore};
+use rusqlite::Connection;
+use uuid::Uuid;
+
+fn job(number: u128) -> NewJob {
+    let policy = PolicyRef::first(PolicyName::new("default").expect("legal"));
+    NewJob::new(JobId(Uuid::from_u128(number)), Kind::new("k").expect("legal"), policy, vec![7; 64])
+}
+
+fn claim(limit: usize) -> ClaimRequest {
+    let worker = WorkerId::new("w").expect("legal");
+    ClaimRequest { worker, queues: vec![], kinds: vec![], limit, lease: Duration::from_secs(30) }
+}
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, Options::default()).expect("the store opens")
+}
+
+fn refusal(path: &Path) -> String {
+    SqliteStore::open(path, Options::default()).expect_err("refused").to_string()
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_closing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let store = open(&path);
+    store.enqueue((1..=5).map(job).collect()).await.expect("enqueued");
+    let claimed = store.claim(claim(2)).await.expect("claimed");
+    drop(store);
+    let store = open(&path);
+    let stats = store.stats().await.expect("stats");
+    assert_eq!((stats.in_state(State::Pending), stats.in_state(State::Running)), (3, 2));
+    // A lease outlives the process that took it: the place of its row is found again in the file.
+    let done = Settlement {
+        lease: claimed.jobs[0].lease(),
+        verdict: Verdict::Complete(None),
+        error: None,
+        entry: None,
+    };
+    assert_eq!(store.settle(vec![done]).await.expect("settled"), [Settled::Applied(State::Succeeded)]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_open_elsewhere_is_refused_and_says_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let store = open(&path);
+    let message = refusal(&path);
+    assert!(message.contains("is open in another process") && message.contains("stop that one"), "{message}");
+    drop(store);
+    open(&path);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    drop(open(&path));
+    let conn = Connection::open(&path).expect("opens");
+    conn.execute_batch("INSERT INTO redrive_schema VALUES (99)").expect("written");
+    drop(conn);
+    let message = refusal(&path);
+    assert!(message.contains("schema 99") && message.contains("upgrade redrive"), "{message}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_and_a_folder_without_room_for_one_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("letter.db");
+    std::fs::write(&path, "Dear Sir or Madam, ".repeat(100)).expect("written");
+    let message = refusal(&path);
+    assert!(message.contains("damaged") && message.contains("restore a backup"), "{message}");
+    // The second is a folder in which not even root may create a file.
+    for path in [folder.path().join("nowhere/redrive.db"), "/proc/redrive.db".into()] {
+        let message = refusal(&path);
+        assert!(message.contains("redrive.db-lock") && message.contains("choose a folder"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let store = open(&path);
+    store.enqueue((1..=3).map(job).collect()).await.expect("enqueued");
+    drop(store);
+    let conn = Connection::open(&path).expect("opens");
+    conn.execute("UPDATE redrive_jobs SET policy = 'nonsense' WHERE seq = 2", ()).expect("damaged");
+    drop(conn);
+    let store = open(&path);
+    let damaged = JobId(Uuid::from_u128(2));
+    let error = store.get(vec![damaged]).await.expect_err("it cannot be read").to_string();
+    assert!(error.contains(&damaged.to_string()) && error.contains("policy"), "{error}");
+    let listed = store.list(Default::default(), PageRequest::first(10)).await.expect("listed");
+    assert_eq!(listed.items.len(), 2);
+    let claimed = store.claim(claim(10)).await.expect("claimed");
+    assert_eq!((claimed.jobs.len(), claimed.unreadable.len()), (2, 1));
+    let row = &claimed.unreadable[0];
+    assert!(row.lease.id == damaged && row.attempt == 1 && row.problem.contains("policy"), "{row:?}");
+    let verdict = Verdict::DeadLetter(redrive_core::Reason::NotRetryable);
+    let park = Settlement { lease: row.lease, verdict, error: Some(row.problem.clone()), entry: None };
+    assert_eq!(store.settle(vec![park]).await.expect("settled"), [Settled::Applied(State::Dead)]);
+}
+
+#[tokio::test]
+async fn a_full_store_says_so_loses_nothing_and_goes_on_when_there_is_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = Options::default().with_db_bytes_max(1024 * 1024);
+    let store = SqliteStore::open(folder.path().join("redrive.db"), options).expect("opens");
+    let big = |number| NewJob { payload: vec![1; 10_000], ..job(number) };
+    let mut accepted = Vec::new();
+    let error = loop {
+        let next = accepted.len() as u128 + 1;
+        match store.enqueue(vec![big(next)]).await {
+            Ok(answers) => accepted.extend(answers.into_iter().map(Enqueued::id)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Full(_)), "{error:?}");
+    assert!(error.to_string().contains("free disk space"), "{error}");
+    let kept = store.get(accepted.clone()).await.expect("readable");
+    assert!(accepted.len() > 50 && kept.iter().all(Option::is_some), "{} accepted", accepted.len());
+    let freed = store.claim(claim(10)).await.expect("claims need no room").jobs;
+    let park = freed.iter().map(|job| Settlement {
+        lease: job.lease(),
+        verdict: Verdict::DeadLetter(redrive_core::Reason::NotRetryable),
+        error: None,
+        entry: None,
+    });
+    store.settle(park.collect()).await.expect("settled");
+    store.discard(freed.iter().map(|job| job.id).collect()).await.expect("discarded");
+    store.enqueue(vec![big(1_000_000)]).await.expect("there is room again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_fails_takes_no_other_of_its_group_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = Options::default().with_db_bytes_max(1024 * 1024);
+    let store = SqliteStore::open(folder.path().join("redrive.db"), options).expect("opens");
+    let huge = |number: u128| {
+        (0..40).map(|n| NewJob { payload: vec![1; 60_000], ..job(number * 100 + n) }).collect()
+    };
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 1..=200u128 {
+        let store = store.clone();
+        let jobs: Vec<NewJob> = if number % 10 == 0 { huge(number) } else { vec![job(number)] };
+        calls.spawn(async move { (number, store.enqueue(jobs).await) });
+    }
+    while let Some(call) = calls.join_next().await {
+        let (number, answer) = call.expect("no panic");
+        match answer {
+            Ok(answers) => assert_eq!(answers, [Enqueued::Created(JobId(Uuid::from_u128(number)))]),
+            Err(error) => {
+                assert!(number % 10 == 0 && matches!(error, StoreError::Full(_)), "{number}: {error:?}")
+            }
+        }
+    }
+    assert_eq!(store.stats().await.expect("stats").in_state(State::Pending), 180);
+}
+
+#[tokio::test]
+async fn claims_walk_their_index_and_neither_sort_nor_scan() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let store = open(&path);
+    let later = Start::After(Duration::from_secs(3600));
+    for batch in 0..20 {
+        let jobs = (0..1000).map(|n| NewJob { start: later, ..job(batch * 1000 + n) });
+        store.enqueue(jobs.collect()).await.expect("enqueued");
+    }
+    drop(store);
+    let conn = Connection::open(&path).expect("opens");
+    for (sql, index) in [
+        (include_str!("../sql/claim_due.sql"), "INDEX redrive_due (lane=? AND priority=? AND next_run_at<?)"),
+        (include_str!("../sql/claim_next.sql"), "INDEX redrive_due (lane=? AND priority=?)"),
+        (include_str!("../sql/reclaim_expired.sql"), "INDEX redrive_leases (lease_until<?)"),
+        (include_str!("../sql/prune_expired.sql"), "INDEX redrive_finished (state=? AND finished_at<?)"),
+    ] {
+        // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
+        let plan = plan(&conn, sql).replace("USE TEMP B-TREE FOR LAST TERM OF ORDER BY\n", "");
+        assert_eq!(plan, format!("SEARCH redrive_jobs USING {index}\n"), "{sql}");
+    }
+    let due = plan(&conn, include_str!("../sql/claim_due.sql"));
+    assert!(!due.contains("TEMP"), "thousands may be due in the same millisecond: {due}");
+}
+
+fn plan(conn: &Connection, sql: &str) -> String {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let mut rows = statement.raw_query();
+    let mut plan = String::new();
+    while let Some(row) = rows.next().expect("a row") {
+        plan += &row.get::<_, String>(3).expect("text");
+        plan.push('\n');
+    }
+    plan
+}
