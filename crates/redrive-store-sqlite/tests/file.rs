@@ -184,7 +184,10 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
         (include_str!("../sql/claim_due.sql"), "INDEX redrive_due (lane=? AND priority=? AND next_run_at<?)"),
         (include_str!("../sql/claim_next.sql"), "INDEX redrive_due (lane=? AND priority=?)"),
         (include_str!("../sql/reclaim_expired.sql"), "INDEX redrive_leases (lease_until<?)"),
-        (include_str!("../sql/prune_expired.sql"), "INDEX redrive_finished (state=? AND finished_at<?)"),
+        (
+            include_str!("../sql/prune_expired.sql"),
+            "INDEX redrive_finished (state=? AND finished_at>? AND finished_at<?)",
+        ),
     ] {
         // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
         let plan = plan(&conn, sql).replace("USE TEMP B-TREE FOR LAST TERM OF ORDER BY\n", "");

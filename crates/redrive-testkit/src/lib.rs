@@ -1,1 +1,23 @@
-//! .
+//! Proves stores and workers: a reference model, the conformance suite every store passes, and a manual clock.
+
+pub mod checks;
+pub mod clock;
+pub mod exercise;
+pub mod faulty;
+pub mod history;
+pub mod model;
+pub mod model_store;
+pub mod mutant;
+pub mod recorded;
+pub mod simulation;
+pub mod statemachine;
+
+pub use clock::ManualClock;
+pub use exercise::exercise;
+pub use faulty::FaultyStore;
+pub use history::History;
+pub use model::Model;
+pub use model_store::ModelStore;
+pub use recorded::Recorded;
+pub use simulation::simulate;
+pub use statemachine::check_against_model;
