@@ -39,7 +39,7 @@ impl FromStr for JobId {
 pub type Epoch = u64;
 
 /// The right to settle one attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The job.
     pub id: JobId,

@@ -10,7 +10,8 @@ fn root() -> PathBuf {
 
 #[test]
 fn the_readme_opens_with_the_example() {
-    let example = std::fs::read_to_string(root().join("crates/redrive/examples/hello.rs")).expect("the example");
+    let example =
+        std::fs::read_to_string(root().join("crates/redrive/examples/hello.rs")).expect("the example");
     let (_, code) = example.split_once("\n\n").expect("a comment, then code");
     let readme = std::fs::read_to_string(root().join("README.md")).expect("the README");
     assert!(readme.contains(&format!("```rust\n{code}```")), "README.md does not show examples/hello.rs");
@@ -23,7 +24,8 @@ fn the_example_runs_and_ends_on_a_signal() {
     let stdout = child.0.stdout.take().expect("a pipe");
     let first = BufReader::new(stdout).lines().next().expect("a line").expect("text");
     assert_eq!(first, "receipt for order 7");
-    let signalled = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().expect("kill runs");
+    let signalled =
+        Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().expect("kill runs");
     assert!(signalled.success());
     assert!(child.0.wait().expect("it ends").success(), "Ctrl-C is an orderly end");
 }
