@@ -1,0 +1,118 @@
+//! Renews every lease held in one call, and passes on what the store has to say about them.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use redrive_core::Lease;
+use redrive_core::limits::BATCH_ITEMS_MAX;
+use redrive_core::store::{Extended, Store};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::{Causes, Engine};
+use crate::hold::Abort;
+use crate::settings::Pulse;
+
+/// A heartbeat that goes on until this is dropped or stopped.
+pub(crate) struct Heartbeat {
+    stop: CancellationToken,
+    end: End,
+}
+
+enum End {
+    Task(JoinSet<()>),
+    Thread(oneshot::Receiver<()>),
+}
+
+impl Heartbeat {
+    /// Starts it where the settings say.
+    pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Self> {
+        let stop = CancellationToken::new();
+        let beats = run_until(engine.clone(), stop.clone());
+        let end = match engine.settings.pulse {
+            Pulse::Inline => {
+                let mut task = JoinSet::new();
+                task.spawn(beats);
+                End::Task(task)
+            }
+            Pulse::OwnThread => End::Thread(start_thread(beats)?),
+        };
+        Ok(Self { stop, end })
+    }
+
+    /// Returns when it has ended, which without a stop it only does by a panic.
+    pub(crate) async fn ended(&mut self) {
+        match &mut self.end {
+            End::Task(task) => drop(task.join_next().await),
+            End::Thread(thread) => drop(thread.await),
+        }
+    }
+
+    /// Ends it and waits for that.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.cancel();
+        self.ended().await;
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A thread with a runtime of its own: no handler can keep it from its turn. Its end shows as a dropped sender.
+fn start_thread(beats: impl Future<Output = ()> + Send + 'static) -> std::io::Result<oneshot::Receiver<()>> {
+    let (running, ended) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("redrive-heartbeat".to_owned()).spawn(move || {
+        let _running = running;
+        runtime.block_on(beats);
+    })?;
+    Ok(ended)
+}
+
+async fn run_until(engine: Arc<Engine>, stop: CancellationToken) {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = run(&engine) => {}
+    }
+}
+
+async fn run(engine: &Engine) {
+    let every = engine.settings.heartbeat();
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        beat(engine).await;
+    }
+}
+
+async fn beat(engine: &Engine) {
+    for leases in engine.held.leases().chunks(BATCH_ITEMS_MAX) {
+        match engine.store.extend(leases.to_vec(), engine.settings.lease).await {
+            Ok(answers) => {
+                tracing::debug!(count = leases.len(), "extend");
+                leases.iter().zip(answers).for_each(|(lease, answer)| heed(engine, *lease, answer));
+            }
+            Err(error) => tracing::error!(error = %Causes(&error), "extend failed"),
+        }
+    }
+}
+
+/// An attempt that has ended meanwhile is left alone: it may just have been settled, which ends the lease too.
+fn heed(engine: &Engine, lease: Lease, answer: Extended) {
+    match answer {
+        Extended::Renewed => {}
+        Extended::CancelRequested => {
+            engine.held.abort(lease, Abort::CancelRequested);
+        }
+        Extended::LeaseLost => {
+            engine.held.abort(lease, Abort::LeaseLost);
+        }
+    }
+}

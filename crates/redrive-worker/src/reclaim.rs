@@ -1,0 +1,85 @@
+//! Takes over the leases of workers that fell silent, and decides about them as about any failure.
+
+use std::sync::Arc;
+
+use redrive_core::limits::BATCH_ITEMS_MAX;
+use redrive_core::store::{Claimed, ReclaimRequest, Settlement, Store};
+use redrive_core::{Job, Outcome, Timestamp};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::claim::reject_unreadable;
+use crate::engine::{Causes, Engine};
+use crate::hold::Flight;
+use crate::policies::Unresolved;
+use crate::settle::Evidence;
+
+/// Reclaims now, for the orphans of a crash before this start, and then at intervals.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    let mut ticks = interval(engine.settings.reclaim_every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = engine.stop.cancelled() => return,
+            _ = ticks.tick() => reclaim_all(&engine).await,
+        }
+    }
+}
+
+async fn reclaim_all(engine: &Engine) {
+    while !engine.stop.is_cancelled() {
+        let request = ReclaimRequest {
+            worker: engine.settings.worker.clone(),
+            limit: BATCH_ITEMS_MAX,
+            lease: engine.settings.lease,
+        };
+        match engine.intake.reclaim(request).await {
+            Ok(orphans) => {
+                if adopt(engine, orphans).await < BATCH_ITEMS_MAX {
+                    return;
+                }
+            }
+            Err(error) => return tracing::error!(error = %Causes(&error), "reclaim failed"),
+        }
+    }
+}
+
+/// Settles a batch of orphans; says how many there were.
+async fn adopt(engine: &Engine, orphans: Claimed) -> usize {
+    let count = orphans.jobs.len() + orphans.unreadable.len();
+    if count > 0 {
+        tracing::warn!(count, "reclaim");
+        engine.counts.reclaimed.add(count);
+    }
+    engine.held.add(orphans.jobs.iter().map(|job| (job.lease(), Flight::grounded())));
+    for job in &orphans.jobs {
+        match judge(engine, job, orphans.now).await {
+            Some(settlement) => engine.hand_over(settlement).await,
+            None => engine.held.remove([job.lease()]),
+        }
+    }
+    reject_unreadable(engine, orphans.unreadable, orphans.now).await;
+    count
+}
+
+/// What follows the lost attempt; none while its policy cannot be loaded, so that the lease runs out once more.
+async fn judge(engine: &Engine, job: &Job, now: Timestamp) -> Option<Settlement> {
+    let started_at = job.started_at.unwrap_or(now);
+    let evidence = Evidence::of(job, now, now.since(started_at));
+    match engine.policies.get(&job.policy).await {
+        Ok(policy) => {
+            let run = job.as_run(&policy, engine.estimates.get(job.kind.as_str()));
+            let verdict = engine.decide(&run, &Outcome::LeaseExpired, now);
+            Some(engine.settlement(&evidence, &Outcome::LeaseExpired, verdict))
+        }
+        Err(unresolved @ (Unresolved::Missing(_) | Unresolved::Unreadable(..))) => {
+            let outcome = Outcome::reject(unresolved);
+            let verdict = engine.decide_without_policy(&outcome);
+            Some(engine.settlement(&evidence, &outcome, verdict))
+        }
+        Err(unresolved @ Unresolved::NotNow(..)) => {
+            tracing::warn!(job = %job.id, error = %Causes(&unresolved), "reclaim put off");
+            None
+        }
+    }
+}

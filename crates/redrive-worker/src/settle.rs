@@ -1,0 +1,169 @@
+//! Writes results: everything that has gathered goes to the store in one call, and nothing is held back on purpose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::limits::{BATCH_ITEMS_MAX, cut_error};
+use redrive_core::store::{Settled, Settlement, StoreError};
+use redrive_core::{Entry, Invalid, Job, Lease, Outcome, Queue, Timestamp, Verdict};
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::engine::{Causes, Engine};
+use crate::settings::KeepLog;
+
+/// Results that may wait for the store; beyond that attempts keep their slots, so that no more are claimed.
+pub(crate) const RESULTS_MAX: usize = 2 * BATCH_ITEMS_MAX;
+
+/// Settles results until the engine is told to flush, then what is left.
+pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Settlement>) {
+    let mut batch = Vec::new();
+    loop {
+        let open = !results.is_closed();
+        let gathered = tokio::select! {
+            biased;
+            gathered = results.recv_many(&mut batch, BATCH_ITEMS_MAX) => gathered,
+            () = engine.flush.cancelled(), if open => {
+                results.close();
+                continue;
+            }
+        };
+        if gathered == 0 {
+            return;
+        }
+        settle(&engine, std::mem::take(&mut batch)).await;
+    }
+}
+
+/// The attempt that a settlement is about.
+pub(crate) struct Evidence<'a> {
+    pub(crate) lease: Lease,
+    pub(crate) run: u32,
+    pub(crate) attempt: u32,
+    /// None when the row cannot be read.
+    pub(crate) queue: Option<&'a Queue>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) duration: Duration,
+}
+
+impl<'a> Evidence<'a> {
+    /// An attempt of `job` that took `duration`; `now` stands in for a start that the store did not note.
+    pub(crate) fn of(job: &'a Job, now: Timestamp, duration: Duration) -> Self {
+        Self {
+            lease: job.lease(),
+            run: job.run,
+            attempt: job.attempt,
+            queue: Some(&job.queue),
+            started_at: job.started_at.unwrap_or(now),
+            duration,
+        }
+    }
+}
+
+impl Engine {
+    /// Makes the settlement of an attempt, with the log entry that the settings ask for.
+    pub(crate) fn settlement(&self, of: &Evidence<'_>, outcome: &Outcome, verdict: Verdict) -> Settlement {
+        let error = outcome.error().map(|error| cut_error(error.to_owned()));
+        Settlement {
+            lease: of.lease,
+            verdict,
+            entry: self.logs(of.queue, outcome).then(|| Entry {
+                run: of.run,
+                attempt: of.attempt,
+                started_at: of.started_at,
+                duration: of.duration,
+                outcome: outcome.name().to_owned(),
+                error: error.clone(),
+                detail: None,
+            }),
+            error,
+        }
+    }
+
+    /// Puts a result into the queue; once that is closed it is dropped, and the lease runs out.
+    pub(crate) async fn hand_over(&self, settlement: Settlement) {
+        let lease = settlement.lease;
+        let queued = match self.results.try_send(settlement) {
+            Ok(()) => return,
+            // Boxed, so that the future of every attempt need not have room for a wait that is rare.
+            Err(TrySendError::Full(settlement)) => Box::pin(self.results.send(settlement)).await.is_ok(),
+            Err(TrySendError::Closed(_)) => false,
+        };
+        if !queued {
+            tracing::warn!(job = %lease.id, "result came after the shutdown: its lease will run out");
+            self.held.remove([lease]);
+        }
+    }
+
+    fn logs(&self, queue: Option<&Queue>, outcome: &Outcome) -> bool {
+        match queue.map_or(self.settings.log, |queue| self.settings.log_of(queue)) {
+            KeepLog::All => true,
+            KeepLog::Failures => outcome.is_failure(),
+            KeepLog::None => false,
+        }
+    }
+}
+
+/// Settles a batch. Where the store refuses it as illegal it is split until the culprit stands alone.
+async fn settle(engine: &Engine, batch: Vec<Settlement>) {
+    let mut parts = vec![batch];
+    while let Some(mut part) = parts.pop() {
+        match engine.store.settle_all(&part).await {
+            Ok(answers) => conclude(engine, &part, &answers),
+            Err(StoreError::Invalid(_)) if part.len() > 1 => {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([rest, part]);
+            }
+            Err(StoreError::Invalid(problem)) => {
+                let rejected = part.iter().map(|settlement| reject(engine, settlement, &problem));
+                settle_plainly(engine, rejected.collect()).await;
+            }
+            Err(error) => drop_batch(engine, &part, &error),
+        }
+    }
+}
+
+/// Settles without another way out.
+async fn settle_plainly(engine: &Engine, batch: Vec<Settlement>) {
+    match engine.store.settle_all(&batch).await {
+        Ok(answers) => conclude(engine, &batch, &answers),
+        Err(error) => drop_batch(engine, &batch, &error),
+    }
+}
+
+fn conclude(engine: &Engine, batch: &[Settlement], answers: &[Settled]) {
+    engine.held.remove(batch.iter().map(|settlement| settlement.lease));
+    for (settlement, answer) in batch.iter().zip(answers) {
+        engine.counts.settled(settlement, *answer);
+        if *answer == Settled::LeaseLost {
+            let Lease { id, epoch } = settlement.lease;
+            tracing::warn!(job = %id, epoch, "settle came too late: lease lost");
+        }
+    }
+    tracing::debug!(count = batch.len(), "settle");
+}
+
+/// Instead of what the store would never take, so that the job ends with a reason and is not run again and again.
+fn reject(engine: &Engine, settlement: &Settlement, problem: &Invalid) -> Settlement {
+    tracing::error!(job = %settlement.lease.id, %problem, "settle was refused: job rejected");
+    let outcome = Outcome::reject(format!("its result cannot be stored: {problem}"));
+    let error = outcome.error().map(|error| cut_error(error.to_owned()));
+    Settlement {
+        lease: settlement.lease,
+        verdict: engine.decide_without_policy(&outcome),
+        entry: settlement.entry.as_ref().map(|entry| Entry {
+            outcome: outcome.name().to_owned(),
+            error: error.clone(),
+            detail: None,
+            ..entry.clone()
+        }),
+        error,
+    }
+}
+
+/// The leases are no longer renewed: they run out and the jobs are reclaimed.
+fn drop_batch(engine: &Engine, batch: &[Settlement], error: &StoreError) {
+    engine.held.remove(batch.iter().map(|settlement| settlement.lease));
+    engine.counts.dropped.add(batch.len());
+    let (count, error) = (batch.len(), Causes(error));
+    tracing::error!(count, %error, "settle failed: results dropped, leases will run out");
+}

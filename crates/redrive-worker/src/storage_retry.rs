@@ -1,0 +1,146 @@
+//! A store that is asked again: storage retry for what follows a claim, dequeue retry for the claim itself.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redrive_core::records::{Change, Record, Records, Written};
+use redrive_core::store::{
+    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Store, StoreError, Wake,
+};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy};
+use tokio_util::sync::CancellationToken;
+
+use crate::hold::lock;
+use crate::retry::retry;
+
+/// Wraps a store so that failures that may pass are not seen by its caller.
+///
+/// Settle, extend, reclaim and prune are retried by the storage policy, claim by the dequeue policy; everything else
+/// is passed on. It knows nothing of the jobs' own policies.
+pub struct RetryingStore {
+    inner: Arc<dyn Backend>,
+    storage: Policy,
+    dequeue: Policy,
+    cancel: CancellationToken,
+    seeds: Mutex<fastrand::Rng>,
+}
+
+impl RetryingStore {
+    /// Wraps `inner`.
+    pub fn new(inner: Arc<dyn Backend>, storage: Policy, dequeue: Policy) -> Self {
+        Self {
+            inner,
+            storage,
+            dequeue,
+            cancel: CancellationToken::new(),
+            seeds: Mutex::new(fastrand::Rng::new()),
+        }
+    }
+
+    /// Ends every wait at once when `token` is cancelled, with the last error.
+    pub fn cancel_on(self, token: CancellationToken) -> Self {
+        Self { cancel: token, ..self }
+    }
+
+    /// Draws jitter from `seed`.
+    pub fn with_seed(self, seed: u64) -> Self {
+        let seeds = Mutex::new(fastrand::Rng::with_seed(seed));
+        Self { seeds, ..self }
+    }
+
+    /// Settles without taking the settlements away, for a caller that must look at them again when it fails.
+    pub async fn settle_all(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        self.again("settle", &self.storage, || self.inner.settle(settlements.to_vec())).await
+    }
+
+    async fn again<Op, Fut, T>(&self, verb: &'static str, policy: &Policy, op: Op) -> Result<T, StoreError>
+    where
+        Op: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
+        let seed = lock(&self.seeds).u64(..);
+        retry(policy, op)
+            .when(StoreError::may_pass)
+            .notify(|error, wait| tracing::debug!(verb, ?wait, %error, "store failed, trying again"))
+            .cancel_on(self.cancel.clone())
+            .seed(seed)
+            .await
+    }
+}
+
+#[async_trait]
+impl Store for RetryingStore {
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        self.again("claim", &self.dequeue, || self.inner.claim(request.clone())).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        self.settle_all(&settlements).await
+    }
+
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+        self.again("extend", &self.storage, || self.inner.extend(leases.clone(), lease)).await
+    }
+
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        self.again("reclaim", &self.storage, || self.inner.reclaim(request.clone())).await
+    }
+
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        self.again("prune", &self.storage, || self.inner.prune(retention, limit)).await
+    }
+
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        self.inner.enqueue(jobs).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+        self.inner.cancel(ids).await
+    }
+
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+        self.inner.redrive(ids).await
+    }
+
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+        self.inner.discard(ids).await
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
+        self.inner.get(ids).await
+    }
+
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
+        self.inner.list(filter, page).await
+    }
+
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
+        self.inner.attempts(id, page).await
+    }
+
+    async fn wait(&self, seen: Wake) {
+        self.inner.wait(seen).await;
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.inner.stats().await
+    }
+}
+
+#[async_trait]
+impl Records for RetryingStore {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        self.inner.read(kind, id).await
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        self.inner.write(change).await
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.inner.scan(kind, after, limit).await
+    }
+}

@@ -1,0 +1,10 @@
+//! The worker as its users and its store see it, on the reference model and a paused clock.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod attempts;
+mod claims;
+mod leases;
+mod rigged;
+mod shutdown;
+mod stage;
+mod storage_retry;
