@@ -34,8 +34,11 @@ pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn
 }
 
 /// Checks the budget again once an attempt is claimed, before anything is sent: a verdict means that it must not start.
+///
+/// A first attempt is never refused for an estimate: it is how an estimate that is too high comes down again.
 pub fn admit(run: &Run<'_>, now: Timestamp) -> Option<Verdict> {
-    let affordable = run.policy.affords(now.since(run.began_at), Duration::ZERO, run.estimated_call);
+    let estimate = if run.attempt > 1 { run.estimated_call } else { Duration::ZERO };
+    let affordable = run.policy.affords(now.since(run.began_at), Duration::ZERO, estimate);
     (!affordable).then_some(Verdict::DeadLetter(Reason::BudgetExceeded))
 }
 
@@ -374,7 +377,10 @@ mod tests {
         check(called(Duration::ZERO), Duration::ZERO, &Outcome::retry_after("x", 11 * S), dead.clone());
         let at = |elapsed| admit(&called(2 * S), Timestamp::default().after(elapsed));
         assert_eq!(at(8 * S), None);
-        assert_eq!(at(9 * S), Some(dead));
+        assert_eq!(at(9 * S), Some(dead.clone()));
+        let first =
+            |elapsed| admit(&Run { attempt: 1, ..called(2 * S) }, Timestamp::default().after(elapsed));
+        assert_eq!((first(10 * S), first(11 * S)), (None, Some(dead)));
     }
 
     #[test]

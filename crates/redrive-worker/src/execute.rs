@@ -93,12 +93,7 @@ impl Attempt {
 
     /// The verdict on an attempt that must not start.
     fn refuse(&self, policy: &Policy) -> Option<Verdict> {
-        // A first attempt is never refused for an estimate: it is how an estimate that is too high comes down again.
-        let estimate = if self.job.attempt > 1 {
-            self.engine.estimates.get(self.job.kind.as_str())
-        } else {
-            Duration::ZERO
-        };
+        let estimate = self.engine.estimates.get(self.job.kind.as_str());
         admit(&self.job.as_run(policy, estimate), self.claimed.at(Instant::now()))
     }
 
