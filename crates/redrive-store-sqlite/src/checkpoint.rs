@@ -12,10 +12,10 @@ use rusqlite::Connection;
 use crate::error::Sorted;
 
 /// From this many pages in the log a background pass starts.
-const START_PAGES: i32 = 1_000;
+const START_PAGES: i32 = 500;
 /// From here the writer finishes the pass, which lets the log start over. A log that only the background pass works on
 /// never starts over while writes go on.
-const FINISH_PAGES: i32 = 8_000;
+const FINISH_PAGES: i32 = 4_000;
 /// From here the writer does it even if no background pass has ended.
 const OVERDUE_PAGES: i32 = 4 * FINISH_PAGES;
 

@@ -9,6 +9,7 @@ use crate::error::Sorted;
 use crate::lanes::Lane;
 use crate::leases::Place;
 use crate::row::{Read, Reader};
+use crate::runs::runs;
 use crate::writer::Tx;
 
 pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -59,13 +60,12 @@ fn due(tx: &Tx<'_>, lanes: &[&Lane], limit: usize) -> Result<Vec<Read>, StoreErr
 }
 
 fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Claimed, StoreError> {
-    let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim.sql")).sorted()?;
     let until = tx.now.after(request.lease);
+    take(tx, request, &due, until)?;
     let mut claimed = none(tx);
     for Read { seq, lane, job } in due {
         let id = job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id);
         let state = job.as_ref().map_or(State::Pending, |job| job.state);
-        statement.execute(params![seq, tx.now.as_ms(), until.as_ms(), request.worker.as_str()]).sorted()?;
         tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
         tx.tally.leave(lane, state, 1);
         tx.tally.enter(lane, State::Running, 1);
@@ -87,6 +87,20 @@ fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Clai
         }
     }
     Ok(claimed)
+}
+
+/// Jobs that were enqueued together tend to be due together, so most claims are one statement.
+fn take(tx: &Tx<'_>, request: &ClaimRequest, due: &[Read], until: Timestamp) -> Result<(), StoreError> {
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim.sql")).sorted()?;
+    let mut seqs: Vec<i64> = due.iter().map(|read| read.seq).collect();
+    seqs.sort_unstable();
+    for run in runs(&seqs, |seq| *seq, |_, _| true) {
+        let (first, last) = (seqs[run.start], seqs[run.end - 1]);
+        statement
+            .execute(params![first, last, tx.now.as_ms(), until.as_ms(), request.worker.as_str()])
+            .sorted()?;
+    }
+    Ok(())
 }
 
 /// An answer without jobs.

@@ -23,6 +23,7 @@ mod reclaim;
 mod records;
 mod redrive;
 mod row;
+mod runs;
 mod settle;
 mod stats;
 mod tally;

@@ -219,6 +219,8 @@ fn prepare(conn: &Connection, options: &Options) -> Result<(), StoreError> {
     conn.busy_timeout(Duration::from_secs(5)).sorted()?;
     conn.set_prepared_statement_cache_capacity(64);
     let set = |name: &str, value: i64| conn.pragma_update(None, name, value).sorted();
+    // Takes effect in a new file only. Larger pages halve the work of keeping rows in order in a long queue.
+    set("page_size", 8192)?;
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).sorted()?;
     conn.pragma_update(None, "synchronous", "FULL").sorted()?;
     conn.pragma_update(None, "temp_store", "MEMORY").sorted()?;

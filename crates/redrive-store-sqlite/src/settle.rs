@@ -4,19 +4,88 @@ use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
 use redrive_core::verdict::Effect;
 use redrive_core::{Lease, Reason, State, StoreError, Timestamp, Verdict};
-use rusqlite::{CachedStatement, params};
+use rusqlite::{CachedStatement, Connection, params};
 
 use crate::error::Sorted;
 use crate::leases::Place;
+use crate::runs::runs;
 use crate::writer::Tx;
 
 pub(crate) fn settle(tx: &mut Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-    let mut statements = Statements {
-        end: tx.conn.prepare_cached(include_str!("../sql/settle_end.sql")).sorted()?,
-        go_on: tx.conn.prepare_cached(include_str!("../sql/settle_on.sql")).sorted()?,
-        log: tx.conn.prepare_cached(include_str!("../sql/settle_entry.sql")).sorted()?,
-    };
-    settlements.iter().map(|settlement| settle_one(tx, &mut statements, settlement)).collect()
+    let mut results = vec![Settled::LeaseLost; settlements.len()];
+    let mut found = Vec::with_capacity(settlements.len());
+    for (index, settlement) in settlements.iter().enumerate() {
+        if let Some(place) = tx.leases.find(tx.conn, settlement.lease.id)? {
+            found.push(Found { index, settlement, place });
+        }
+    }
+    found.sort_by_key(|found| found.place.seq);
+    let mut statements = Statements::prepare(tx.conn)?;
+    for run in runs(&found, |found| found.place.seq, Found::goes_with) {
+        let run = &found[run];
+        if run.len() < 2 || !settle_run(tx, run, &mut results)? {
+            for found in run {
+                results[found.index] = settle_one(tx, &mut statements, found)?;
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// A settlement whose row has been found.
+struct Found<'a> {
+    index: usize,
+    settlement: &'a Settlement,
+    place: Place,
+}
+
+impl Found<'_> {
+    /// Whether one statement can settle both: plain successes under the same epoch.
+    fn goes_with(&self, next: &Self) -> bool {
+        self.is_plain() && next.is_plain() && self.settlement.lease.epoch == next.settlement.lease.epoch
+    }
+
+    fn is_plain(&self) -> bool {
+        let Settlement { verdict, error, entry, .. } = self.settlement;
+        *verdict == Verdict::Complete(None) && error.is_none() && entry.is_none()
+    }
+}
+
+/// Settles plain successes in one statement; false, with nothing changed, when one of the leases is lost or its job is
+/// being cancelled.
+fn settle_run(tx: &mut Tx<'_>, run: &[Found<'_>], results: &mut [Settled]) -> Result<bool, StoreError> {
+    let (first, last) = (run[0].place.seq, run[run.len() - 1].place.seq);
+    let epoch = run[0].settlement.lease.epoch as i64;
+    tx.conn.execute_batch("SAVEPOINT run").sorted()?;
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/settle_run.sql")).sorted()?;
+    let applied = statement.execute((first, last, epoch, tx.now.as_ms())).sorted()? == run.len();
+    tx.conn.execute_batch(if applied { "RELEASE run" } else { "ROLLBACK TO run; RELEASE run" }).sorted()?;
+    if applied {
+        for found in run {
+            results[found.index] = settled(tx, found, State::Succeeded);
+        }
+    }
+    Ok(applied)
+}
+
+fn settle_one(
+    tx: &mut Tx<'_>,
+    statements: &mut Statements<'_>,
+    found: &Found<'_>,
+) -> Result<Settled, StoreError> {
+    let Found { settlement, place, .. } = found;
+    let Some(state) = statements.apply(settlement, place, tx.now)? else { return Ok(Settled::LeaseLost) };
+    statements.append(settlement, place, state, tx.now)?;
+    Ok(settled(tx, found, state))
+}
+
+/// Keeps the books of an applied settlement.
+fn settled(tx: &mut Tx<'_>, found: &Found<'_>, state: State) -> Settled {
+    tx.leases.gave_back(found.settlement.lease.id);
+    tx.tally.leave(found.place.lane, State::Running, 1);
+    tx.tally.enter(found.place.lane, state, 1);
+    *tx.wake |= state.is_claimable();
+    Settled::Applied(state)
 }
 
 struct Statements<'a> {
@@ -25,23 +94,15 @@ struct Statements<'a> {
     log: CachedStatement<'a>,
 }
 
-fn settle_one(
-    tx: &mut Tx<'_>,
-    statements: &mut Statements<'_>,
-    settlement: &Settlement,
-) -> Result<Settled, StoreError> {
-    let id = settlement.lease.id;
-    let Some(place) = tx.leases.find(tx.conn, id)? else { return Ok(Settled::LeaseLost) };
-    let Some(state) = statements.apply(settlement, &place, tx.now)? else { return Ok(Settled::LeaseLost) };
-    statements.append(settlement, &place, state, tx.now)?;
-    tx.leases.gave_back(id);
-    tx.tally.leave(place.lane, State::Running, 1);
-    tx.tally.enter(place.lane, state, 1);
-    *tx.wake |= state.is_claimable();
-    Ok(Settled::Applied(state))
-}
+impl<'a> Statements<'a> {
+    fn prepare(conn: &'a Connection) -> Result<Self, StoreError> {
+        Ok(Self {
+            end: conn.prepare_cached(include_str!("../sql/settle_end.sql")).sorted()?,
+            go_on: conn.prepare_cached(include_str!("../sql/settle_on.sql")).sorted()?,
+            log: conn.prepare_cached(include_str!("../sql/settle_entry.sql")).sorted()?,
+        })
+    }
 
-impl Statements<'_> {
     /// The state that the settlement led to; none when the lease was lost. Hardly any job is being cancelled, so the
     /// common case is tried first and is one statement.
     fn apply(

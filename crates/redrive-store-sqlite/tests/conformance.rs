@@ -28,6 +28,7 @@ async fn sqlite_conforms_on_disk() {
 #[test]
 fn sqlite_agrees_with_the_model() {
     redrive_testkit::check_against_model(512, |clock| async {
-        SqliteStore::open_in_memory_with(Options::default().with_clock(clock)).expect("a store in memory opens")
+        SqliteStore::open_in_memory_with(Options::default().with_clock(clock))
+            .expect("a store in memory opens")
     });
 }
