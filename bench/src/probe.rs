@@ -68,14 +68,14 @@ pub fn insert_same_row(
     batch: usize,
     payload: &[u8],
 ) -> rusqlite::Result<()> {
-    conn.execute("INSERT INTO redrive_lanes (lane, queue, kind) VALUES (1, 'default', 'bench')", ())?;
+    conn.execute("INSERT INTO redrive_lanes (lane, queue, kind, priority) VALUES (1, 'default', 'bench', 5)", ())?;
     for first in (0..jobs).step_by(batch) {
         let tx = conn.transaction()?;
         {
             let mut insert = tx.prepare_cached(
                 "INSERT INTO redrive_jobs
-                 (id, lane, state, priority, next_run_at, created_at, began_at, tenant, policy, payload)
-                 VALUES (?1, 1, 0, 5, ?2, ?2, ?2, '', 'inline:000102030405060708090a0b0c0d0e0f@1', ?3)",
+                 (id, lane, state, next_run_at, created_at, began_at, tenant, policy, payload)
+                 VALUES (?1, 1, 0, ?2, ?2, ?2, '', 'inline:000102030405060708090a0b0c0d0e0f@1', ?3)",
             )?;
             for at in first..jobs.min(first + batch) {
                 let id = uuid::Uuid::now_v7();

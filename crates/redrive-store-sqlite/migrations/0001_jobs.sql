@@ -1,11 +1,12 @@
 -- Everything redrive keeps. Names are prefixed so that an application may keep its own tables in the same file.
 
--- A lane is a pair of queue and kind. Claims walk lanes, so that a backlog in one never slows another.
+-- A lane is a queue, a kind and a priority. Claims walk lanes, so that a backlog in one never slows another.
 CREATE TABLE redrive_lanes (
-  lane  INTEGER PRIMARY KEY,
-  queue TEXT NOT NULL,
-  kind  TEXT NOT NULL,
-  UNIQUE (queue, kind)
+  lane     INTEGER PRIMARY KEY,
+  queue    TEXT NOT NULL,
+  kind     TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  UNIQUE (queue, kind, priority)
 ) STRICT;
 
 -- The row's number is its key inside the file: leased rows are settled by it, which costs one descent of one tree.
@@ -14,7 +15,6 @@ CREATE TABLE redrive_jobs (
   id               BLOB NOT NULL CHECK (length(id) = 16),
   lane             INTEGER NOT NULL,
   state            INTEGER NOT NULL,
-  priority         INTEGER NOT NULL,
   next_run_at      INTEGER NOT NULL,
   run              INTEGER NOT NULL DEFAULT 1,
   attempt          INTEGER NOT NULL DEFAULT 0,
@@ -42,7 +42,7 @@ CREATE TABLE redrive_jobs (
 CREATE UNIQUE INDEX redrive_ids ON redrive_jobs (id);
 
 -- The claim's walk: only what can be claimed is in it, so finished and running rows cost nothing.
-CREATE INDEX redrive_due ON redrive_jobs (lane, priority, next_run_at, id) WHERE state < 2;
+CREATE INDEX redrive_due ON redrive_jobs (lane, next_run_at, id) WHERE state < 2;
 CREATE INDEX redrive_leases ON redrive_jobs (lease_until) WHERE state = 2;
 CREATE INDEX redrive_finished ON redrive_jobs (state, finished_at) WHERE finished_at IS NOT NULL;
 CREATE UNIQUE INDEX redrive_keys ON redrive_jobs (tenant, key) WHERE key IS NOT NULL;

@@ -1,2 +1,2 @@
--- Gives a pair of queue and kind its number.
-INSERT INTO redrive_lanes (queue, kind) VALUES (?1, ?2) RETURNING lane
+-- Gives a lane its number.
+INSERT INTO redrive_lanes (queue, kind, priority) VALUES (?1, ?2, ?3) RETURNING lane

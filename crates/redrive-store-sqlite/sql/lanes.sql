@@ -1,2 +1,2 @@
--- Every pair of queue and kind that has ever had a job.
-SELECT lane, queue, kind FROM redrive_lanes
+-- Every lane that has ever had a job.
+SELECT lane, queue, kind, priority FROM redrive_lanes

@@ -1,9 +1,10 @@
 //! Leases due jobs: priority first, then due time, then id, across all lanes that match.
 
-use redrive_core::job::Priority;
+use std::cmp::Reverse;
+
 use redrive_core::store::{ClaimRequest, Claimed, Wake};
 use redrive_core::{Job, State, StoreError, Timestamp};
-use rusqlite::params;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Sorted;
 use crate::lanes::Lane;
@@ -14,8 +15,9 @@ use crate::writer::Tx;
 
 pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
     let known = tx.lanes.snapshot();
-    let lanes: Vec<&Lane> =
+    let mut lanes: Vec<&Lane> =
         known.iter().filter(|lane| wants(request, lane) && !tx.paused.holds(lane)).collect();
+    lanes.sort_by_key(|lane| Reverse(lane.priority));
     let due = due(tx, &lanes, request.limit)?;
     let claimed = lease(tx, request, due)?;
     let next_due = next_due(tx, &lanes)?;
@@ -27,28 +29,24 @@ fn wants(request: &ClaimRequest, lane: &Lane) -> bool {
         && (request.kinds.is_empty() || request.kinds.contains(&lane.kind))
 }
 
-fn priorities() -> impl Iterator<Item = u8> {
-    (0..=Priority::MAX.get()).rev()
-}
-
-/// The first `limit` due rows over all lanes: each lane gives its own first ones, in order, and they are merged.
+/// The first `limit` due rows: each lane of a priority gives its own first ones, in order, and they are merged.
 fn due(tx: &Tx<'_>, lanes: &[&Lane], limit: usize) -> Result<Vec<Read>, StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_due.sql")).sorted()?;
     let mut reader = Reader::new(tx.lanes);
     let mut due = Vec::new();
-    for priority in priorities() {
+    for peers in lanes.chunk_by(|a, b| a.priority == b.priority) {
         let start = due.len();
-        for lane in lanes {
-            let wanted = (limit - start) as i64;
-            let rows = statement.query_map((lane.number, priority, tx.now.as_ms(), wanted), |row| {
-                Ok((row.get(5)?, row.get(1)?, reader.read(row)?))
+        let wanted = (limit - start) as i64;
+        for lane in peers {
+            let rows = statement.query_map((lane.number, tx.now.as_ms(), wanted), |row| {
+                Ok((row.get(4)?, row.get(1)?, reader.read(row)?))
             });
             for row in rows.sorted()? {
                 let row: (i64, [u8; 16], Read) = row.sorted()?;
                 due.push(row);
             }
         }
-        if lanes.len() > 1 {
+        if peers.len() > 1 {
             due[start..].sort_by_key(|(at, id, _)| (*at, *id));
         }
         due.truncate(limit);
@@ -117,16 +115,9 @@ fn next_due(tx: &Tx<'_>, lanes: &[&Lane]) -> Result<Option<Timestamp>, StoreErro
     Ok(next)
 }
 
-/// When the next job of a lane is due, at whatever priority.
-pub(crate) fn first_due(conn: &rusqlite::Connection, lane: i64) -> Result<Option<Timestamp>, StoreError> {
+/// When the next job of a lane is due.
+pub(crate) fn first_due(conn: &Connection, lane: i64) -> Result<Option<Timestamp>, StoreError> {
     let mut statement = conn.prepare_cached(include_str!("../sql/claim_next.sql")).sorted()?;
-    let mut first: Option<i64> = None;
-    for priority in priorities() {
-        let mut rows = statement.query((lane, priority)).sorted()?;
-        if let Some(row) = rows.next().sorted()? {
-            let at = row.get(0).sorted()?;
-            first = Some(first.map_or(at, |first| first.min(at)));
-        }
-    }
+    let first = statement.query_row([lane], |row| row.get(0)).optional().sorted()?;
     Ok(first.map(Timestamp::from_ms))
 }

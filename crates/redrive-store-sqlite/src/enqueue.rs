@@ -16,7 +16,7 @@ pub(crate) fn enqueue(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>,
     let mut insert = tx.conn.prepare_cached(include_str!("../sql/enqueue.sql")).sorted()?;
     let mut results = Vec::with_capacity(jobs.len());
     for (job, start) in jobs.iter().zip(starts) {
-        let lane = tx.lanes.number(tx.conn, &job.queue, &job.kind)?;
+        let lane = tx.lanes.number(tx.conn, job)?;
         if add(&mut insert, tx, job, lane, start.as_ms())? {
             tx.tally.enter(lane, State::Pending, 1);
             *tx.wake = true;
@@ -57,7 +57,6 @@ fn add(
         .execute(params![
             job.id.0.as_bytes(),
             lane,
-            job.priority.get(),
             start,
             tx.now.as_ms(),
             job.timeout.map(ceil_ms),

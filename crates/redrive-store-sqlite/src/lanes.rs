@@ -1,53 +1,55 @@
-//! Pairs of queue and kind by number: rows carry the number, claims walk the pairs.
+//! Lanes by number: rows carry the number, claims walk the lanes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use redrive_core::{Kind, Queue, StoreError};
-use rusqlite::Connection;
+use redrive_core::{Kind, NewJob, Priority, Queue, StoreError};
+use rusqlite::{Connection, params};
 
 use crate::error::Sorted;
 
-/// A pair of queue and kind with its number.
+/// A queue, a kind and a priority, with their number.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) number: i64,
     pub(crate) queue: Queue,
     pub(crate) kind: Kind,
+    pub(crate) priority: Priority,
 }
 
-/// The pairs, shared by the writer, which adds to them, and the readers.
+/// The lanes, shared by the writer, which adds to them, and the readers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedLanes(Arc<RwLock<Arc<Lanes>>>);
 
-/// The pairs as they were at one moment.
+/// The lanes as they were at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lanes {
     by_number: BTreeMap<i64, Lane>,
-    by_name: BTreeMap<(Queue, Kind), i64>,
+    by_name: BTreeMap<(Queue, Kind, Priority), i64>,
 }
 
 impl SharedLanes {
-    /// The pairs now.
+    /// The lanes now.
     pub(crate) fn snapshot(&self) -> Arc<Lanes> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The number of a pair, which gets one if it is new. For the writer alone.
-    pub(crate) fn number(&self, conn: &Connection, queue: &Queue, kind: &Kind) -> Result<i64, StoreError> {
+    /// The number of a job's lane, which gets one if it is new. For the writer alone.
+    pub(crate) fn number(&self, conn: &Connection, job: &NewJob) -> Result<i64, StoreError> {
         let known = self.snapshot();
-        if let Some(number) = known.by_name.get(&(queue.clone(), kind.clone())) {
+        if let Some(number) = known.by_name.get(&(job.queue.clone(), job.kind.clone(), job.priority)) {
             return Ok(*number);
         }
         let sql = include_str!("../sql/enqueue_lane.sql");
-        let number = conn.query_row(sql, (queue.as_str(), kind.as_str()), |row| row.get(0)).sorted()?;
+        let parameters = params![job.queue.as_str(), job.kind.as_str(), job.priority.get()];
+        let number = conn.query_row(sql, parameters, |row| row.get(0)).sorted()?;
         let mut lanes = Lanes::clone(&known);
-        lanes.add(Lane { number, queue: queue.clone(), kind: kind.clone() });
+        lanes.add(Lane { number, queue: job.queue.clone(), kind: job.kind.clone(), priority: job.priority });
         self.replace(lanes);
         Ok(number)
     }
 
-    /// Reads the pairs again, at the start and after a rollback took a new one away.
+    /// Reads the lanes again, at the start and after a rollback took a new one away.
     pub(crate) fn reload(&self, conn: &Connection) -> Result<(), StoreError> {
         self.replace(Lanes::read(conn)?);
         Ok(())
@@ -59,31 +61,34 @@ impl SharedLanes {
 }
 
 impl Lanes {
-    /// Reads the pairs from the database.
-    pub(crate) fn read(conn: &Connection) -> Result<Self, StoreError> {
+    /// The lane with that number.
+    pub(crate) fn get(&self, number: i64) -> Option<&Lane> {
+        self.by_number.get(&number)
+    }
+
+    /// Every lane.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.by_number.values()
+    }
+
+    fn read(conn: &Connection) -> Result<Self, StoreError> {
         let mut lanes = Self::default();
         let mut statement = conn.prepare_cached(include_str!("../sql/lanes.sql")).sorted()?;
         let mut rows = statement.query(()).sorted()?;
         while let Some(row) = rows.next().sorted()? {
             let text = |column| row.get::<_, String>(column).sorted();
-            let (queue, kind) = (Queue::new(text(1)?)?, Kind::new(text(2)?)?);
-            lanes.add(Lane { number: row.get(0).sorted()?, queue, kind });
+            lanes.add(Lane {
+                number: row.get(0).sorted()?,
+                queue: Queue::new(text(1)?)?,
+                kind: Kind::new(text(2)?)?,
+                priority: Priority::new(row.get(3).sorted()?)?,
+            });
         }
         Ok(lanes)
     }
 
-    /// The pair with that number.
-    pub(crate) fn get(&self, number: i64) -> Option<&Lane> {
-        self.by_number.get(&number)
-    }
-
-    /// Every pair.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
-        self.by_number.values()
-    }
-
     fn add(&mut self, lane: Lane) {
-        self.by_name.insert((lane.queue.clone(), lane.kind.clone()), lane.number);
+        self.by_name.insert((lane.queue.clone(), lane.kind.clone(), lane.priority), lane.number);
         self.by_number.insert(lane.number, lane);
     }
 }

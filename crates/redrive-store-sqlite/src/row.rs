@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use redrive_core::store::Unreadable;
 use redrive_core::{
-    Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, PolicyRef, Priority, State, Tenant, Timestamp,
-    WorkerId,
+    Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, PolicyRef, State, Tenant, Timestamp, WorkerId,
 };
 use rusqlite::Row;
 use rusqlite::types::{FromSql, ValueRef};
@@ -15,12 +14,11 @@ use uuid::Uuid;
 use crate::lanes::{Lane, Lanes, SharedLanes};
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 26] = [
+pub(crate) const COLUMNS: [&str; 25] = [
     "seq",
     "id",
     "lane",
     "state",
-    "priority",
     "next_run_at",
     "run",
     "attempt",
@@ -67,11 +65,11 @@ impl<'a> Reader<'a> {
     /// Reads a row. Only its key must be sound; anything else that is not makes the job unreadable, not the batch.
     pub(crate) fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<Read> {
         let id = JobId(Uuid::from_bytes(row.get(1)?));
-        let (lane, epoch) = (row.get(2)?, row.get::<_, i64>(8)? as Epoch);
+        let (lane, epoch) = (row.get(2)?, row.get::<_, i64>(7)? as Epoch);
         let job = self.job(row, id, lane, epoch).map_err(|problem| Unreadable {
             lease: Lease { id, epoch },
-            run: row.get(6).unwrap_or(1),
-            attempt: row.get(7).unwrap_or(0),
+            run: row.get(5).unwrap_or(1),
+            attempt: row.get(6).unwrap_or(0),
             problem: problem.to_string(),
         });
         Ok(Read { seq: row.get(0)?, lane, job })
@@ -86,31 +84,31 @@ impl<'a> Reader<'a> {
             kind: lane.kind,
             state: column::<u8>(row, 3)
                 .and_then(|code| State::from_code(code).ok_or_else(|| damaged(3, "is no state")))?,
-            priority: Priority::new(column(row, 4)?)?,
+            priority: lane.priority,
             policy: self.policy(row)?,
-            payload: column(row, 24)?,
-            key: column::<Option<String>>(row, 20)?.map(IdempotencyKey::new).transpose()?,
-            metadata: column(row, 23)?,
-            timeout: millis(row, 15)?,
-            run: column(row, 6)?,
-            attempt: column(row, 7)?,
+            payload: column(row, 23)?,
+            key: column::<Option<String>>(row, 19)?.map(IdempotencyKey::new).transpose()?,
+            metadata: column(row, 22)?,
+            timeout: millis(row, 14)?,
+            run: column(row, 5)?,
+            attempt: column(row, 6)?,
             epoch,
-            created_at: Timestamp::from_ms(column(row, 9)?),
-            began_at: Timestamp::from_ms(column(row, 10)?),
-            next_run_at: Timestamp::from_ms(column(row, 5)?),
-            started_at: instant(row, 11)?,
-            lease_until: instant(row, 12)?,
-            worker: column::<Option<String>>(row, 19)?.map(WorkerId::new).transpose()?,
-            wait: millis(row, 14)?,
-            cancel_requested: column(row, 16)?,
-            finished_at: instant(row, 13)?,
-            output: column(row, 25)?,
-            last_error: column(row, 22)?,
-            reason: column::<Option<String>>(row, 21)?.map(|name| name.parse()).transpose()?,
+            created_at: Timestamp::from_ms(column(row, 8)?),
+            began_at: Timestamp::from_ms(column(row, 9)?),
+            next_run_at: Timestamp::from_ms(column(row, 4)?),
+            started_at: instant(row, 10)?,
+            lease_until: instant(row, 11)?,
+            worker: column::<Option<String>>(row, 18)?.map(WorkerId::new).transpose()?,
+            wait: millis(row, 13)?,
+            cancel_requested: column(row, 15)?,
+            finished_at: instant(row, 12)?,
+            output: column(row, 24)?,
+            last_error: column(row, 21)?,
+            reason: column::<Option<String>>(row, 20)?.map(|name| name.parse()).transpose()?,
         })
     }
 
-    /// A pair that is new since the batch began is found on a second look.
+    /// A lane that is new since the batch began is found on a second look.
     fn lane(&mut self, number: i64) -> Result<Lane, Invalid> {
         if self.lanes.get(number).is_none() {
             self.lanes = self.shared.snapshot();
@@ -119,7 +117,7 @@ impl<'a> Reader<'a> {
     }
 
     fn tenant(&mut self, row: &Row<'_>) -> Result<Tenant, Invalid> {
-        let text = text(row, 17)?;
+        let text = text(row, 16)?;
         match &self.tenant {
             Some(seen) if seen.as_str() == text => Ok(seen.clone()),
             _ => Ok(self.tenant.insert(Tenant::new(text)?).clone()),
@@ -127,7 +125,7 @@ impl<'a> Reader<'a> {
     }
 
     fn policy(&mut self, row: &Row<'_>) -> Result<PolicyRef, Invalid> {
-        let text = text(row, 18)?;
+        let text = text(row, 17)?;
         match &self.policy {
             Some((seen, policy)) if seen == text => Ok(policy.clone()),
             _ => Ok(self.policy.insert((text.to_owned(), text.parse()?)).1.clone()),

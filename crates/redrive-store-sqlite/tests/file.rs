@@ -181,8 +181,8 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
     drop(store);
     let conn = Connection::open(&path).expect("opens");
     for (sql, index) in [
-        (include_str!("../sql/claim_due.sql"), "INDEX redrive_due (lane=? AND priority=? AND next_run_at<?)"),
-        (include_str!("../sql/claim_next.sql"), "INDEX redrive_due (lane=? AND priority=?)"),
+        (include_str!("../sql/claim_due.sql"), "INDEX redrive_due (lane=? AND next_run_at<?)"),
+        (include_str!("../sql/claim_next.sql"), "INDEX redrive_due (lane=?)"),
         (include_str!("../sql/reclaim_expired.sql"), "INDEX redrive_leases (lease_until<?)"),
         (
             include_str!("../sql/prune_expired.sql"),
