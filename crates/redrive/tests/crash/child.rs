@@ -19,6 +19,11 @@ pub(crate) const LEASE: Duration = Duration::from_millis(300);
 /// Attempts of every job; a job that kills its process gets no more.
 pub(crate) const ATTEMPTS: u32 = 3;
 
+/// How long a process may take to finish what is left.
+const DRAIN: Duration = Duration::from_secs(20);
+/// The exit code of a process that could not finish it.
+pub(crate) const NO_END: i32 = 3;
+
 /// What a job does, as its payload says.
 const SCRIPTS: [&str; 6] = ["ok", "ok", "fail", "flaky", "slow", "snooze"];
 
@@ -74,7 +79,11 @@ async fn drain(folder: &Path) {
             }
         }
     };
-    worker(Arc::new(store), history).run_until(idle).await.expect("it drains");
+    let work = worker(Arc::new(store), history).run_until(idle);
+    match tokio::time::timeout(DRAIN, work).await {
+        Ok(done) => drop(done.expect("it drains")),
+        Err(_) => std::process::exit(NO_END),
+    }
 }
 
 fn worker(store: Arc<dyn Backend>, history: History) -> Worker {
