@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redrive_core::{JobId, Kind, NewJob, Outcome, State, Store, WorkerId, catalog};
+use redrive_core::{JobId, Kind, Lease, NewJob, Outcome, State, Store, WorkerId, catalog};
 use redrive_testkit::checks::{End, check_all};
 use redrive_testkit::history::Happening;
 use redrive_testkit::{History, Recorded};
@@ -27,11 +27,15 @@ pub(crate) fn paused_worker() {
         move || {
             // The other one is to have the job first.
             std::thread::sleep(LEASE / 2);
-            runtime().block_on(work(store, "awake", |_: Context| async { done_by("awake") }, stop));
+            runtime().block_on(work(store, "awake", |_: Context| take_time(), stop));
         }
     });
-    let shut_out =
-        wait_for(&history, |happening| matches!(happening, Happening::ShutOut(lease) if lease.id == id));
+    let first = Lease { id, epoch: 1 };
+    let shut_out = wait_for(&history, |happening| *happening == Happening::ShutOut(first));
+    wait_for(
+        &history,
+        |happening| matches!(happening, Happening::Settled(settled) if settled.led_to.is_final()),
+    );
     stop.cancel();
     frozen.join().expect("the frozen worker ends in good order");
     awake.join().expect("the other worker ends in good order");
@@ -82,6 +86,12 @@ fn freeze_once() -> impl Fn(Context) -> std::future::Ready<Outcome> + Send + Syn
     }
 }
 
+/// Holds the job for long enough that the other one wakes up and finds it running, under another lease.
+async fn take_time() -> Outcome {
+    tokio::time::sleep(LEASE * 5).await;
+    done_by("awake")
+}
+
 fn done_by(name: &str) -> Outcome {
     Outcome::Done(Some(name.as_bytes().to_vec()))
 }
@@ -98,5 +108,5 @@ async fn check(store: &Recorded, history: &History, id: JobId) {
     check_all(history, &end, Duration::ZERO)
         .unwrap_or_else(|violation| panic!("{violation}\n{:?}", history.of_job(id)));
     let job = &end.jobs[&id];
-    assert_eq!(job.state, State::Succeeded, "{job:?}");
+    assert_eq!((job.state, job.output.as_deref()), (State::Succeeded, Some(&b"awake"[..])), "{job:?}");
 }

@@ -1,0 +1,111 @@
+//! What happened to one job, by epoch.
+
+use std::collections::BTreeMap;
+
+use redrive_core::{Epoch, JobId, Lease, PolicyRef};
+
+use crate::history::{By, Happening, Leased, Settlement};
+
+/// What happened to one job.
+pub(super) struct Timeline {
+    pub(super) id: JobId,
+    pub(super) acknowledged: bool,
+    pub(super) cancelled: bool,
+    pub(super) leases: BTreeMap<Epoch, Leased>,
+    pub(super) leased_twice: Vec<Epoch>,
+    /// In the order in which they were noted down.
+    pub(super) settlements: Vec<Settlement>,
+    pub(super) started: Vec<Lease>,
+    discarded: bool,
+}
+
+/// The attempts of one run that were started and not given back.
+pub(super) struct Started {
+    pub(super) count: u32,
+    pub(super) policy: PolicyRef,
+}
+
+impl Timeline {
+    pub(super) fn new(id: JobId) -> Self {
+        Self {
+            id,
+            acknowledged: false,
+            cancelled: false,
+            leases: BTreeMap::new(),
+            leased_twice: Vec::new(),
+            settlements: Vec::new(),
+            started: Vec::new(),
+            discarded: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, happening: Happening) {
+        match happening {
+            Happening::Acknowledged(_) => self.acknowledged = true,
+            Happening::Leased(leased) => {
+                let epoch = leased.lease.epoch;
+                if self.leases.insert(epoch, leased).is_some() {
+                    self.leased_twice.push(epoch);
+                }
+            }
+            Happening::Started(lease) => self.started.push(lease),
+            Happening::Settled(settlement) => self.settlements.push(settlement),
+            Happening::Cancelled(_) => self.cancelled = true,
+            Happening::Discarded(_) => self.discarded = true,
+            Happening::ShutOut(_)
+            | Happening::CancelRequested(_)
+            | Happening::Redriven(_)
+            | Happening::Pruned(_) => {}
+        }
+    }
+
+    /// Whether it had ended, so that a prune or a discard explains its absence.
+    pub(super) fn may_be_removed(&self) -> bool {
+        let last = self.settlements.iter().max_by_key(|settlement| settlement.lease.epoch);
+        self.cancelled || self.discarded || last.is_some_and(|settlement| settlement.led_to.is_final())
+    }
+
+    /// Epochs whose settlement came with a log entry.
+    pub(super) fn logged(&self) -> impl Iterator<Item = Epoch> {
+        self.settlements.iter().filter(|s| s.logged).map(|s| s.lease.epoch)
+    }
+
+    /// The run that a lease belongs to.
+    pub(super) fn run_of(&self, epoch: Epoch) -> Option<u32> {
+        self.leases.get(&epoch).map(|lease| lease.run)
+    }
+
+    /// The attempt that a lease must have, where the one before it is known.
+    pub(super) fn expected_attempt(&self, epoch: Epoch) -> Option<u32> {
+        let lease = self.leases.get(&epoch)?;
+        let before = match epoch.checked_sub(1).and_then(|before| self.leases.get(&before)) {
+            Some(before) if before.run == lease.run => before.attempt.saturating_sub(self.refund(epoch - 1)),
+            Some(_) => 0,
+            None if epoch == 1 => 0,
+            None => return None,
+        };
+        match lease.by {
+            By::Claim => Some(before + 1),
+            By::Reclaim => Some(before),
+        }
+    }
+
+    /// Counted from claims and refunds alone, whatever the rows said.
+    pub(super) fn attempts_by_run(&self) -> BTreeMap<u32, Started> {
+        let mut runs: BTreeMap<u32, Started> = BTreeMap::new();
+        for (epoch, lease) in &self.leases {
+            let started =
+                runs.entry(lease.run).or_insert_with(|| Started { count: 0, policy: lease.policy.clone() });
+            if lease.by == By::Claim {
+                started.count += 1;
+            }
+            started.count = started.count.saturating_sub(self.refund(*epoch));
+        }
+        runs
+    }
+
+    fn refund(&self, epoch: Epoch) -> u32 {
+        let settlement = self.settlements.iter().find(|settlement| settlement.lease.epoch == epoch);
+        settlement.map_or(0, |settlement| settlement.refund)
+    }
+}

@@ -1,0 +1,162 @@
+//! Reclaim: a silent crash is noticed, taken over once, and the old holder is shut out.
+
+use std::collections::BTreeSet;
+
+use redrive_core::limits::BATCH_ITEMS_MAX;
+use redrive_core::store::{Cancelled, ClaimRequest, Extended, ReclaimRequest, Settled, Settlement};
+use redrive_core::{Job, JobId, State, Verdict};
+
+use super::chapter;
+use super::stage::{
+    LEASE, Stage, at_once, claim_request, entry, ids, ms, only, reclaim_request, refused, settlement, worker,
+};
+
+chapter!("reclaim":
+    takes_over_at_the_millisecond_and_not_before,
+    raises_the_epoch_and_charges_no_attempt,
+    shuts_out_the_old_holder,
+    the_new_holder_settles_under_its_own_name,
+    takes_the_longest_expired_first_within_the_limit,
+    takes_over_again_when_the_reclaimer_dies_too,
+    leaves_alone_what_is_not_running,
+    sixteen_reclaimers_take_each_lease_once,
+    keeps_a_cancel_request,
+    says_the_time_and_no_next_due,
+    a_full_batch_is_taken_and_more_refused,
+);
+
+async fn takes_over_at_the_millisecond_and_not_before(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE - ms(1));
+    assert_eq!(stage.reclaim(10).await, []);
+    stage.clock.advance(ms(1));
+    assert_eq!(ids(&stage.reclaim(10).await), [job.id]);
+}
+
+async fn raises_the_epoch_and_charges_no_attempt(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE * 2);
+    let request = ReclaimRequest { lease: ms(777), ..reclaim_request(1) };
+    let taken = stage.store.reclaim(request).await.expect("reclaim").jobs;
+    let expected = Job {
+        epoch: job.epoch + 1,
+        worker: Some(worker("reclaimer")),
+        lease_until: Some(stage.now().after(ms(777))),
+        ..job
+    };
+    assert_eq!(taken, std::slice::from_ref(&expected));
+    assert_eq!(stage.job(expected.id).await, expected);
+    assert_eq!(stage.log(expected.id).await, []);
+}
+
+async fn shuts_out_the_old_holder(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE);
+    stage.reclaim(1).await;
+    let before = stage.content().await;
+    let late = Settlement {
+        entry: Some(entry(&job, "done")),
+        error: Some("late".to_owned()),
+        ..settlement(job.lease(), Verdict::Complete(Some(b"late".to_vec())))
+    };
+    assert_eq!(stage.settle_by(late).await, Settled::LeaseLost);
+    let extended = stage.store.extend(vec![job.lease()], LEASE).await.expect("extend");
+    assert_eq!(only(extended), Extended::LeaseLost);
+    assert_eq!(stage.content().await, before);
+}
+
+async fn the_new_holder_settles_under_its_own_name(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE);
+    let taken = only(stage.reclaim(1).await);
+    let settlement = Settlement {
+        entry: Some(entry(&taken, "lease_expired")),
+        ..settlement(taken.lease(), Verdict::Retry(ms(9)))
+    };
+    assert_eq!(stage.settle_by(settlement).await, Settled::Applied(State::Retrying));
+    let log = only(stage.log(job.id).await);
+    assert_eq!((log.epoch, log.worker), (2, Some(worker("reclaimer"))));
+    assert_eq!((log.entry.attempt, log.entry.started_at), (1, job.started_at.expect("it started")));
+    stage.clock.advance(ms(9));
+    let again = stage.claim_own(job.id).await;
+    assert_eq!((again.attempt, again.epoch), (2, 3));
+}
+
+async fn takes_the_longest_expired_first_within_the_limit(stage: Stage) {
+    let made = stage.enqueue_some(5).await;
+    for (n, lease) in [50, 10, 30, 10, 99].into_iter().enumerate() {
+        let request = ClaimRequest { lease: ms(lease), ..claim_request(1) };
+        assert_eq!(ids(&stage.claim_by(request).await.jobs), [made[n]]);
+    }
+    stage.clock.advance(ms(50));
+    assert_eq!(stage.reclaim(0).await, []);
+    assert_eq!(ids(&stage.reclaim(3).await), [made[1], made[3], made[2]]);
+    assert_eq!(ids(&stage.reclaim(3).await), [made[0]]);
+}
+
+async fn takes_over_again_when_the_reclaimer_dies_too(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE);
+    let first = only(stage.reclaim(1).await);
+    assert_eq!(stage.reclaim(1).await, []);
+    stage.clock.advance(LEASE);
+    let second = only(stage.reclaim(1).await);
+    assert_eq!((second.epoch, second.attempt), (3, 1));
+    assert_eq!(second.started_at, job.started_at);
+    assert_eq!(stage.settle(first.lease(), Verdict::Complete(None)).await, Settled::LeaseLost);
+    let settled = stage.settle(second.lease(), Verdict::Complete(None)).await;
+    assert_eq!(settled, Settled::Applied(State::Succeeded));
+}
+
+async fn leaves_alone_what_is_not_running(stage: Stage) {
+    for state in State::ALL.into_iter().filter(|state| *state != State::Running) {
+        stage.in_state(state).await;
+    }
+    stage.clock.advance(LEASE * 1_000);
+    let before = stage.content().await;
+    assert_eq!(stage.reclaim(100).await, []);
+    assert_eq!(stage.content().await, before);
+}
+
+async fn sixteen_reclaimers_take_each_lease_once(stage: Stage) {
+    let made: BTreeSet<JobId> = stage.enqueue_some(60).await.into_iter().collect();
+    stage.claim(100).await;
+    stage.clock.advance(LEASE);
+    let batches = at_once(16, |_| {
+        let store = stage.store.clone();
+        async move { store.reclaim(reclaim_request(7)).await.expect("reclaim").jobs }
+    })
+    .await;
+    let taken: Vec<JobId> = batches.iter().flatten().map(|job| job.id).collect();
+    assert_eq!(taken.len(), 60);
+    assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), made);
+    assert!(batches.iter().flatten().all(|job| (job.epoch, job.attempt) == (2, 1)));
+}
+
+async fn keeps_a_cancel_request(stage: Stage) {
+    let job = stage.running().await;
+    assert_eq!(stage.cancel(job.id).await, Cancelled::Requested);
+    stage.clock.advance(LEASE);
+    let taken = only(stage.reclaim(1).await);
+    assert!(taken.cancel_requested);
+    let settled = stage.settle(taken.lease(), Verdict::Retry(ms(1))).await;
+    assert_eq!(settled, Settled::Applied(State::Cancelled));
+}
+
+async fn says_the_time_and_no_next_due(stage: Stage) {
+    stage.enqueue_some(1).await;
+    stage.running().await;
+    stage.clock.advance(LEASE);
+    let claimed = stage.store.reclaim(reclaim_request(5)).await.expect("reclaim");
+    assert_eq!((claimed.jobs.len(), claimed.now, claimed.next_due), (1, stage.now(), None));
+    assert_eq!(claimed.unreadable, []);
+}
+
+async fn a_full_batch_is_taken_and_more_refused(stage: Stage) {
+    stage.enqueue_some(BATCH_ITEMS_MAX).await;
+    stage.claim(BATCH_ITEMS_MAX).await;
+    stage.clock.advance(LEASE);
+    let more = stage.store.reclaim(reclaim_request(BATCH_ITEMS_MAX + 1)).await;
+    assert_eq!(refused(more).field, "batch");
+    assert_eq!(stage.reclaim(BATCH_ITEMS_MAX).await.len(), BATCH_ITEMS_MAX);
+}

@@ -1,0 +1,193 @@
+//! A store that fails now and then: before it has done what it was asked, after it, late, or without a wake-up.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fastrand::Rng;
+use redrive_core::records::{Change, Record, Written};
+use redrive_core::store::{
+    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError};
+
+/// How often calls go wrong, as shares from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Faults {
+    /// Calls that fail and have done nothing.
+    pub before: f64,
+    /// Calls that fail although they have done all: the caller cannot know.
+    pub after: f64,
+    /// Calls that are late, on the way there or back.
+    pub late: f64,
+    /// How late at most.
+    pub late_by: Duration,
+    /// Sleepers that are never woken.
+    pub wakes_lost: f64,
+}
+
+impl Faults {
+    /// None at all.
+    pub const NONE: Self =
+        Self { before: 0.0, after: 0.0, late: 0.0, late_by: Duration::ZERO, wakes_lost: 0.0 };
+}
+
+/// What all users of one store share: whether it is down, whether faults are over, and how many there were.
+#[derive(Debug, Default)]
+pub struct Weather {
+    calm: AtomicBool,
+    down: AtomicBool,
+    faults: AtomicU64,
+}
+
+impl Weather {
+    /// Ends all faults for good.
+    pub fn calm_down(&self) {
+        self.calm.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes every call fail until it is called with `false`.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// How many calls have failed or were late.
+    pub fn faults(&self) -> u64 {
+        self.faults.load(Ordering::SeqCst)
+    }
+}
+
+/// Any store, as one user of it sees it in bad weather.
+pub struct FaultyStore {
+    store: Arc<dyn Backend>,
+    faults: Faults,
+    weather: Arc<Weather>,
+    rng: Mutex<Rng>,
+}
+
+impl FaultyStore {
+    /// Lets `faults` strike as `rng` draws them, unless `weather` is calm.
+    pub fn new(store: Arc<dyn Backend>, faults: Faults, weather: Arc<Weather>, rng: Rng) -> Self {
+        Self { store, faults, weather, rng: Mutex::new(rng) }
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        self.dawdle().await;
+        if self.weather.down.load(Ordering::SeqCst) || self.strikes(self.faults.before) {
+            return Err(self.error("nothing was done"));
+        }
+        let answer = call.await;
+        self.dawdle().await;
+        if self.strikes(self.faults.after) {
+            return Err(self.error("the answer was lost"));
+        }
+        answer
+    }
+
+    fn strikes(&self, share: f64) -> bool {
+        let strikes = !self.weather.calm.load(Ordering::SeqCst) && self.draw(Rng::f64) < share;
+        if strikes {
+            self.weather.faults.fetch_add(1, Ordering::SeqCst);
+        }
+        strikes
+    }
+
+    async fn dawdle(&self) {
+        if self.strikes(self.faults.late) {
+            let share = self.draw(Rng::f64);
+            tokio::time::sleep(self.faults.late_by.mul_f64(share)).await;
+        }
+    }
+
+    fn error(&self, what: &'static str) -> StoreError {
+        if self.draw(Rng::bool) {
+            StoreError::Unavailable(what.into())
+        } else {
+            StoreError::Busy(what.into())
+        }
+    }
+
+    fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        self.call(self.store.enqueue(jobs)).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        self.call(self.store.claim(request)).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        self.call(self.store.settle(settlements)).await
+    }
+
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+        self.call(self.store.extend(leases, lease)).await
+    }
+
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        self.call(self.store.reclaim(request)).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+        self.call(self.store.cancel(ids)).await
+    }
+
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+        self.call(self.store.redrive(ids)).await
+    }
+
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+        self.call(self.store.discard(ids)).await
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
+        self.call(self.store.get(ids)).await
+    }
+
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
+        self.call(self.store.list(filter, page)).await
+    }
+
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
+        self.call(self.store.attempts(id, page)).await
+    }
+
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        self.call(self.store.prune(retention, limit)).await
+    }
+
+    async fn wait(&self, seen: Wake) {
+        if self.strikes(self.faults.wakes_lost) {
+            return std::future::pending().await;
+        }
+        self.store.wait(seen).await;
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.call(self.store.stats()).await
+    }
+}
+
+#[async_trait]
+impl Records for FaultyStore {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        self.call(self.store.read(kind, id)).await
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        self.call(self.store.write(change)).await
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.call(self.store.scan(kind, after, limit)).await
+    }
+}

@@ -1,0 +1,154 @@
+//! What a store answered, in order: the evidence that the checks look at.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redrive_core::{Clock, JobId, Lease, PolicyRef, State, Timestamp, WorkerId};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::START;
+
+/// One thing that a store said has happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Happening {
+    /// An enqueue was acknowledged: the job is new, or was there before.
+    Acknowledged(JobId),
+    /// A worker was given a lease.
+    Leased(Leased),
+    /// A handler began its work under a lease.
+    Started(Lease),
+    /// A settlement took effect.
+    Settled(Settlement),
+    /// A settlement was refused, since the lease was lost.
+    ShutOut(Lease),
+    /// A job that was not running was cancelled.
+    Cancelled(JobId),
+    /// The end of a running job was asked for.
+    CancelRequested(JobId),
+    /// A dead job was given a fresh run.
+    Redriven(JobId),
+    /// A dead job was removed.
+    Discarded(JobId),
+    /// So many ended jobs were removed.
+    Pruned(usize),
+}
+
+impl Happening {
+    /// The job it is about, if it is about one.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Acknowledged(id)
+            | Self::Cancelled(id)
+            | Self::CancelRequested(id)
+            | Self::Redriven(id)
+            | Self::Discarded(id) => Some(*id),
+            Self::Leased(leased) => Some(leased.lease.id),
+            Self::Settled(settlement) => Some(settlement.lease.id),
+            Self::Started(lease) | Self::ShutOut(lease) => Some(lease.id),
+            Self::Pruned(_) => None,
+        }
+    }
+}
+
+/// A lease as it was handed out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Leased {
+    /// The lease.
+    pub lease: Lease,
+    /// By which verb.
+    pub by: By,
+    /// To whom.
+    pub worker: WorkerId,
+    /// The run.
+    pub run: u32,
+    /// The attempt, as charged.
+    pub attempt: u32,
+    /// The policy that bounds the attempts.
+    pub policy: PolicyRef,
+}
+
+/// How a lease came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum By {
+    /// By a claim, which charges an attempt.
+    Claim,
+    /// By a reclaim, which does not.
+    Reclaim,
+}
+
+/// A settlement that took effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Settlement {
+    /// Under which lease.
+    pub lease: Lease,
+    /// The state it led to.
+    pub led_to: State,
+    /// Attempts given back.
+    pub refund: u32,
+    /// Whether it came with a log entry.
+    pub logged: bool,
+}
+
+/// Everything that has happened, with the time of each. Clones share it.
+#[derive(Debug, Clone)]
+pub struct History {
+    happenings: Arc<Mutex<Vec<(Timestamp, Happening)>>>,
+    clock: Arc<dyn Clock>,
+    journal: Option<Arc<File>>,
+}
+
+impl History {
+    /// An empty history whose times are `clock`'s.
+    pub fn new(clock: impl Clock + 'static) -> Self {
+        Self { happenings: Arc::default(), clock: Arc::new(clock), journal: None }
+    }
+
+    /// A history that goes on in a file, a line for each happening, so that it survives the death of its process.
+    pub fn journalled(path: &Path, clock: impl Clock + 'static) -> std::io::Result<Self> {
+        let mut history = Self::new(clock);
+        *history.happenings.lock().unwrap_or_else(PoisonError::into_inner) = read_journal(path)?;
+        history.journal = Some(Arc::new(File::options().create(true).append(true).open(path)?));
+        Ok(history)
+    }
+
+    /// Adds what has just happened.
+    pub fn add(&self, happening: Happening) {
+        let now = self.clock.now();
+        if let Some(journal) = &self.journal {
+            let mut line = serde_json::to_string(&(now, &happening)).expect("a happening is plain data");
+            line.push('\n');
+            // One write for a line: a kill leaves whole lines behind.
+            (&**journal).write_all(line.as_bytes()).expect("the journal can be written");
+        }
+        self.happenings.lock().unwrap_or_else(PoisonError::into_inner).push((now, happening));
+    }
+
+    /// Everything so far.
+    pub fn all(&self) -> Vec<(Timestamp, Happening)> {
+        self.happenings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What happened to one job, for a person to read.
+    pub fn of_job(&self, id: JobId) -> Vec<String> {
+        let happenings = self.happenings.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = happenings.iter().filter(|(_, happening)| happening.job() == Some(id));
+        about.map(|(at, happening)| format!("{} ms: {happening:?}", at.as_ms() - START.as_ms())).collect()
+    }
+
+    /// A number that two histories share only if they are alike in every happening and every time.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.happenings.lock().unwrap_or_else(PoisonError::into_inner).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+fn read_journal(path: &Path) -> std::io::Result<Vec<(Timestamp, Happening)>> {
+    let text = if path.exists() { std::fs::read_to_string(path)? } else { String::new() };
+    // A last line that was cut off says nothing that anyone was told.
+    Ok(text.lines().map_while(|line| serde_json::from_str(line).ok()).collect())
+}

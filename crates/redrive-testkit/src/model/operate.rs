@@ -1,0 +1,83 @@
+//! What an operator asks for: cancel, redrive, discard.
+
+use redrive_core::lifecycle::Event;
+use redrive_core::store::{Cancelled, Discarded, Redriven, check_batch};
+use redrive_core::{Invalid, Job, JobId, State, Timestamp};
+
+use super::{Model, advance};
+
+impl Model {
+    /// See [`redrive_core::Store::cancel`].
+    pub fn cancel(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Cancelled>, Invalid> {
+        check_batch(ids.len())?;
+        Ok(ids.iter().map(|id| self.cancel_one(*id, now)).collect())
+    }
+
+    /// See [`redrive_core::Store::redrive`].
+    pub fn redrive(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>, Invalid> {
+        check_batch(ids.len())?;
+        Ok(ids.iter().map(|id| self.redrive_one(*id, now)).collect())
+    }
+
+    /// See [`redrive_core::Store::discard`].
+    pub fn discard(&mut self, ids: &[JobId]) -> Result<Vec<Discarded>, Invalid> {
+        check_batch(ids.len())?;
+        Ok(ids.iter().map(|id| self.discard_one(*id)).collect())
+    }
+
+    fn cancel_one(&mut self, id: JobId, now: Timestamp) -> Cancelled {
+        let Some(state) = self.job(id).map(|job| job.state) else {
+            return Cancelled::NotFound;
+        };
+        match state {
+            State::Pending | State::Retrying | State::Waiting => {
+                self.change(id, |row| {
+                    advance(&mut row.job, Event::Cancel);
+                    row.job.finished_at = Some(now);
+                });
+                Cancelled::Done
+            }
+            State::Running => {
+                self.change(id, |row| row.job.cancel_requested = true);
+                Cancelled::Requested
+            }
+            State::Succeeded | State::Dead | State::Cancelled => Cancelled::Ended(state),
+        }
+    }
+
+    fn redrive_one(&mut self, id: JobId, now: Timestamp) -> Redriven {
+        match self.job(id).map(|job| job.state) {
+            None => Redriven::NotFound,
+            Some(State::Dead) => {
+                self.change(id, |row| begin_again(&mut row.job, now));
+                self.wake_up();
+                Redriven::Done
+            }
+            Some(state) => Redriven::NotDead(state),
+        }
+    }
+
+    fn discard_one(&mut self, id: JobId) -> Discarded {
+        match self.job(id).map(|job| job.state) {
+            None => Discarded::NotFound,
+            Some(State::Dead) => {
+                self.remove(id);
+                Discarded::Done
+            }
+            Some(state) => Discarded::NotDead(state),
+        }
+    }
+}
+
+fn begin_again(job: &mut Job, now: Timestamp) {
+    advance(job, Event::Redrive);
+    job.run += 1;
+    job.attempt = 0;
+    job.began_at = now;
+    job.next_run_at = now;
+    job.wait = None;
+    job.reason = None;
+    job.output = None;
+    job.finished_at = None;
+    job.cancel_requested = false;
+}

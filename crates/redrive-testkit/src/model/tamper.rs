@@ -1,0 +1,38 @@
+//! Ways around the verbs, for mutants only.
+
+use redrive_core::{Job, JobId, Lease, NewJob};
+
+use super::Model;
+
+impl Model {
+    /// Changes a row past the state machine.
+    pub(crate) fn tamper(&mut self, id: JobId, change: impl FnOnce(&mut Job)) {
+        if self.job(id).is_some() {
+            self.change(id, |row| change(&mut row.job));
+        }
+    }
+
+    /// Removes a log.
+    pub(crate) fn forget_log(&mut self, id: JobId) {
+        if self.job(id).is_some() {
+            self.change(id, |row| row.log.clear());
+        }
+    }
+
+    /// Copies a log's last entry to the epoch of a lease that nobody settled.
+    pub(crate) fn forge_log(&mut self, lease: Lease, attempt: redrive_core::Attempt) {
+        if self.job(lease.id).is_some() {
+            self.change(lease.id, |row| row.log.insert(lease.epoch, attempt));
+        }
+    }
+
+    /// Removes a record without a trace.
+    pub(crate) fn forget_record(&mut self, kind: &str, id: &str) {
+        self.slots.remove(&(kind.to_owned(), id.to_owned()));
+    }
+
+    /// Whether a job with that id or key is there.
+    pub(crate) fn knows(&self, new: &NewJob) -> bool {
+        self.known(new).is_some()
+    }
+}

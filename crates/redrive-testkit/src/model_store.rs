@@ -1,0 +1,142 @@
+//! The reference model as a store that workers can run on.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redrive_core::records::{Change, Record, Written};
+use redrive_core::store::{
+    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+};
+use redrive_core::{
+    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, Store, StoreError, Timestamp,
+};
+use tokio::sync::Notify;
+
+use crate::model::Model;
+
+/// A [`Model`] behind a lock, with a clock and wake-ups. Clones share their content.
+#[derive(Debug, Clone)]
+pub struct ModelStore(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    model: Mutex<Model>,
+    clock: Arc<dyn Clock>,
+    /// Wakes in the order of arrival, so that a simulation replays exactly; a watch channel would roll dice.
+    woken: Notify,
+}
+
+impl ModelStore {
+    /// An empty store that lives by `clock`.
+    pub fn new(clock: impl Clock + 'static) -> Self {
+        Self(Arc::new(Shared {
+            model: Mutex::new(Model::new()),
+            clock: Arc::new(clock),
+            woken: Notify::new(),
+        }))
+    }
+
+    /// Looks at the whole content.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
+        look(&self.0.model.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Does one verb, and wakes who waits if the verb says so.
+    pub(crate) fn step<T>(
+        &self,
+        verb: impl FnOnce(&mut Model, Timestamp) -> Result<T, Invalid>,
+    ) -> Result<T, StoreError> {
+        let mut model = self.0.model.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = model.wake();
+        let result = verb(&mut model, self.0.clock.now());
+        if model.wake() != before {
+            self.0.woken.notify_waiters();
+        }
+        Ok(result?)
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        self.step(|model, now| model.enqueue(jobs, now))
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        self.step(|model, now| model.claim(&request, now))
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        self.step(|model, now| model.settle(settlements, now))
+    }
+
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+        self.step(|model, now| model.extend(&leases, lease, now))
+    }
+
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        self.step(|model, now| model.reclaim(&request, now))
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+        self.step(|model, now| model.cancel(&ids, now))
+    }
+
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+        self.step(|model, now| model.redrive(&ids, now))
+    }
+
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+        self.step(|model, _| model.discard(&ids))
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
+        self.step(|model, _| model.get(&ids))
+    }
+
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
+        self.step(|model, _| model.list(&filter, page))
+    }
+
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
+        self.step(|model, _| model.attempts(id, page))
+    }
+
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        self.step(|model, now| Ok(model.prune(retention, limit, now)))
+    }
+
+    async fn wait(&self, seen: Wake) {
+        loop {
+            let mut woken = pin!(self.0.woken.notified());
+            // Enlisted before the look, so that what comes between them wakes too.
+            woken.as_mut().enable();
+            if self.inspect(Model::wake) != seen {
+                return;
+            }
+            woken.await;
+        }
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.step(|model, now| Ok(model.stats(now)))
+    }
+}
+
+#[async_trait]
+impl Records for ModelStore {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        self.step(|model, _| Ok(model.read(kind, id)))
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        self.step(|model, _| model.write(change))
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.step(|model, _| Ok(model.scan(kind, after, limit)))
+    }
+}

@@ -1,0 +1,207 @@
+//! Stores that each break one guarantee, to prove that the suites can fail.
+
+mod claim;
+mod enqueue;
+mod operate;
+mod read;
+mod settle;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redrive_core::records::{Change, Expect, Record, Written};
+use redrive_core::store::{
+    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError};
+
+use crate::model_store::ModelStore;
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Every fifth enqueue is acknowledged and forgotten.
+    EnqueueForgets,
+    /// Keys mean nothing.
+    KeyIgnored,
+    /// A key means the same whatever is asked for under it.
+    FingerprintIgnored,
+    /// What stands before an illegal job is added.
+    BatchHalfApplied,
+    /// A claim charges no attempt.
+    ClaimFree,
+    /// A claim raises no epoch.
+    ClaimKeepsEpoch,
+    /// A claim takes jobs a millisecond before they are due.
+    ClaimEarly,
+    /// A claim takes the least urgent first.
+    ClaimUnordered,
+    /// A claim takes one more than it may.
+    ClaimOverLimit,
+    /// Every third claim leaves its jobs where they were.
+    ClaimShared,
+    /// Paused queues are claimed from.
+    PauseIgnored,
+    /// A claim does not say when the next job is due.
+    NextDueForgotten,
+    /// Any lease may settle.
+    SettleUnfenced,
+    /// A lease that has ended its job may end it again.
+    SettleAgain,
+    /// A lease that has run out may not settle.
+    SettleRefusesLate,
+    /// A lost lease leaves its error on the row.
+    LostLeaseLeavesError,
+    /// Log entries are dropped.
+    LogLost,
+    /// A lost lease leaves its log entry.
+    LostLeaseLeavesLog,
+    /// Attempts are never given back.
+    RefundForgotten,
+    /// Any lease may be renewed.
+    ExtendUnfenced,
+    /// A heartbeat does not hear of a cancel.
+    ExtendHidesCancel,
+    /// A reclaim raises no epoch.
+    ReclaimKeepsEpoch,
+    /// A reclaim charges an attempt.
+    ReclaimCharges,
+    /// A reclaim takes over leases a millisecond before they run out.
+    ReclaimEarly,
+    /// Orphans stay orphans.
+    ReclaimNever,
+    /// A cancel says that it is done and does nothing.
+    CancelPretends,
+    /// A cancel of a running job is forgotten.
+    CancelForgotten,
+    /// Two redrives at once drive twice.
+    RedriveTwice,
+    /// A redrive goes on counting attempts.
+    RedriveKeepsAttempts,
+    /// A redrive loses the earlier runs' log.
+    RedriveForgetsLog,
+    /// A discard removes jobs that are not dead.
+    DiscardAnything,
+    /// The second page of a list misses a job.
+    ListSkips,
+    /// A prune comes a millisecond early.
+    PruneEarly,
+    /// Sleepers are never woken.
+    WakeLost,
+    /// Sleepers never sleep.
+    WakeAlways,
+    /// Counts leave out what is due.
+    StatsHideDue,
+    /// Compare-and-set does not compare.
+    RecordsUnfenced,
+    /// A record's versions start again after its removal.
+    VersionsRestart,
+}
+
+/// A [`ModelStore`] with one [`Flaw`].
+#[derive(Debug, Clone)]
+pub struct Mutant {
+    store: ModelStore,
+    flaw: Flaw,
+    ticks: Arc<AtomicU64>,
+}
+
+impl Mutant {
+    /// Breaks `store` by `flaw`.
+    pub fn new(store: ModelStore, flaw: Flaw) -> Self {
+        Self { store, flaw, ticks: Arc::default() }
+    }
+
+    /// Counts the calls of a flaw that shows only now and then.
+    fn tick(&self) -> u64 {
+        self.ticks.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+#[async_trait]
+impl Store for Mutant {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        self.flawed_enqueue(jobs).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        self.flawed_claim(request).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        self.flawed_settle(settlements).await
+    }
+
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+        self.flawed_extend(leases, lease).await
+    }
+
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        self.flawed_reclaim(request).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+        self.flawed_cancel(ids).await
+    }
+
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+        self.flawed_redrive(ids).await
+    }
+
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+        self.flawed_discard(ids).await
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
+        self.store.get(ids).await
+    }
+
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
+        self.flawed_list(filter, page).await
+    }
+
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
+        self.store.attempts(id, page).await
+    }
+
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        self.flawed_prune(retention, limit).await
+    }
+
+    async fn wait(&self, seen: Wake) {
+        self.flawed_wait(seen).await;
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.flawed_stats().await
+    }
+}
+
+#[async_trait]
+impl Records for Mutant {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        self.store.read(kind, id).await
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        if self.flaw == Flaw::RecordsUnfenced {
+            return self.store.write(Change { expect: Expect::Any, ..change }).await;
+        }
+        let (kind, id, removes) = (change.kind.clone(), change.id.clone(), change.value.is_none());
+        let written = self.store.write(change).await?;
+        if self.flaw == Flaw::VersionsRestart && removes && matches!(written, Written::Done(_)) {
+            self.store.step(|model, _| {
+                model.forget_record(&kind, &id);
+                Ok(())
+            })?;
+        }
+        Ok(written)
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.store.scan(kind, after, limit).await
+    }
+}

@@ -1,0 +1,101 @@
+//! Flaws of claim and reclaim.
+
+use std::time::Duration;
+
+use redrive_core::records::PAUSED;
+use redrive_core::store::{ClaimRequest, Claimed, ReclaimRequest};
+use redrive_core::{Job, State, Store, StoreError};
+
+use super::{Flaw, Mutant};
+
+const MS: Duration = Duration::from_millis(1);
+
+impl Mutant {
+    pub(super) async fn flawed_claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        if self.flaw == Flaw::ClaimEarly {
+            return self.store.step(|model, now| model.claim(&request, now.after(MS)));
+        }
+        if self.flaw == Flaw::PauseIgnored {
+            return self.claim_from_paused(&request);
+        }
+        if self.flaw == Flaw::ClaimOverLimit {
+            let limit = request.limit + 1;
+            return self.store.claim(ClaimRequest { limit, ..request }).await;
+        }
+        let mut claimed = self.store.claim(request).await?;
+        if self.flaw == Flaw::ClaimFree {
+            return self.tamper_all(claimed, |job| job.attempt -= 1);
+        }
+        if self.flaw == Flaw::ClaimKeepsEpoch {
+            return self.tamper_all(claimed, |job| job.epoch -= 1);
+        }
+        if self.flaw == Flaw::ClaimShared && self.tick().is_multiple_of(3) {
+            return self.put_back(claimed);
+        }
+        if self.flaw == Flaw::ClaimUnordered {
+            claimed.jobs.reverse();
+        }
+        if self.flaw == Flaw::NextDueForgotten {
+            claimed.next_due = None;
+        }
+        Ok(claimed)
+    }
+
+    pub(super) async fn flawed_reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        if self.flaw == Flaw::ReclaimEarly {
+            return self.store.step(|model, now| model.reclaim(&request, now.after(MS)));
+        }
+        if self.flaw == Flaw::ReclaimNever {
+            return self.store.reclaim(ReclaimRequest { limit: 0, ..request }).await;
+        }
+        let claimed = self.store.reclaim(request).await?;
+        if self.flaw == Flaw::ReclaimKeepsEpoch {
+            return self.tamper_all(claimed, |job| job.epoch -= 1);
+        }
+        if self.flaw == Flaw::ReclaimCharges {
+            return self.tamper_all(claimed, |job| job.attempt += 1);
+        }
+        Ok(claimed)
+    }
+
+    /// Changes the rows and the answer alike.
+    fn tamper_all(&self, mut claimed: Claimed, change: impl Fn(&mut Job)) -> Result<Claimed, StoreError> {
+        for job in &mut claimed.jobs {
+            change(job);
+        }
+        self.store.step(|model, _| {
+            for job in &claimed.jobs {
+                model.tamper(job.id, &change);
+            }
+            Ok(claimed)
+        })
+    }
+
+    /// Leaves the jobs of a claim where they were.
+    fn put_back(&self, claimed: Claimed) -> Result<Claimed, StoreError> {
+        self.store.step(|model, _| {
+            for job in &claimed.jobs {
+                model.tamper(job.id, |job| {
+                    job.state = State::Pending;
+                    job.lease_until = None;
+                    job.epoch -= 1;
+                });
+            }
+            Ok(claimed)
+        })
+    }
+
+    fn claim_from_paused(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+        self.store.step(|model, now| {
+            let mut open = model.clone();
+            for record in model.scan(PAUSED, None, usize::MAX) {
+                open.forget_record(PAUSED, &record.id);
+            }
+            let claimed = open.claim(request, now)?;
+            for job in &claimed.jobs {
+                model.tamper(job.id, |row| *row = job.clone());
+            }
+            Ok(claimed)
+        })
+    }
+}

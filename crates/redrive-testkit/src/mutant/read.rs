@@ -1,0 +1,47 @@
+//! Flaws of list, prune, wait and stats.
+
+use std::time::Duration;
+
+use redrive_core::store::{Filter, Page, PageRequest, Retention, Stats, Wake};
+use redrive_core::{Job, Store, StoreError};
+
+use super::{Flaw, Mutant};
+
+impl Mutant {
+    pub(super) async fn flawed_list(
+        &self,
+        filter: Filter,
+        page: PageRequest,
+    ) -> Result<Page<Job>, StoreError> {
+        let mut listed = self.store.list(filter, page).await?;
+        if self.flaw == Flaw::ListSkips && page.after.is_some() && !listed.items.is_empty() {
+            listed.items.remove(0);
+        }
+        Ok(listed)
+    }
+
+    pub(super) async fn flawed_prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        if self.flaw == Flaw::PruneEarly {
+            let early = Duration::from_millis(1);
+            return self.store.step(|model, now| Ok(model.prune(retention, limit, now.after(early))));
+        }
+        self.store.prune(retention, limit).await
+    }
+
+    pub(super) async fn flawed_wait(&self, seen: Wake) {
+        if self.flaw == Flaw::WakeLost {
+            return std::future::pending().await;
+        }
+        if self.flaw != Flaw::WakeAlways {
+            self.store.wait(seen).await;
+        }
+    }
+
+    pub(super) async fn flawed_stats(&self) -> Result<Stats, StoreError> {
+        let stats = self.store.stats().await?;
+        if self.flaw == Flaw::StatsHideDue {
+            return Ok(Stats { oldest_due: None, ..stats });
+        }
+        Ok(stats)
+    }
+}

@@ -1,0 +1,171 @@
+//! A store that notes down its answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redrive_core::records::{Change, Record, Written};
+use redrive_core::store::{
+    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError, WorkerId};
+
+use crate::history::{self, By, Happening, History, Leased};
+
+/// Any store, with its answers noted down in a [`History`].
+#[derive(Clone)]
+pub struct Recorded {
+    store: Arc<dyn Backend>,
+    history: History,
+}
+
+impl Recorded {
+    /// Notes the answers of `store` down in `history`.
+    pub fn new(store: Arc<dyn Backend>, history: History) -> Self {
+        Self { store, history }
+    }
+
+    fn leased(&self, jobs: &[Job], by: By, worker: &WorkerId) {
+        for job in jobs {
+            self.history.add(Happening::Leased(Leased {
+                lease: job.lease(),
+                by,
+                worker: worker.clone(),
+                run: job.run,
+                attempt: job.attempt,
+                policy: job.policy.clone(),
+            }));
+        }
+    }
+}
+
+/// What is known of a settlement before its answer: the lease, what it refunds, and whether it has a log entry.
+fn asked(settlement: &Settlement) -> (Lease, u32, bool) {
+    (settlement.lease, settlement.verdict.effect().refund, settlement.entry.is_some())
+}
+
+#[async_trait]
+impl Store for Recorded {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        let answers = self.store.enqueue(jobs).await?;
+        for answer in &answers {
+            match answer {
+                Enqueued::Created(id) | Enqueued::Existing(id) => {
+                    self.history.add(Happening::Acknowledged(*id))
+                }
+                Enqueued::Conflict(_) => {}
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        let worker = request.worker.clone();
+        let claimed = self.store.claim(request).await?;
+        self.leased(&claimed.jobs, By::Claim, &worker);
+        Ok(claimed)
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        let asked: Vec<_> = settlements.iter().map(asked).collect();
+        let answers = self.store.settle(settlements).await?;
+        for ((lease, refund, logged), answer) in asked.into_iter().zip(&answers) {
+            self.history.add(match answer {
+                Settled::Applied(led_to) => {
+                    Happening::Settled(history::Settlement { lease, led_to: *led_to, refund, logged })
+                }
+                Settled::LeaseLost => Happening::ShutOut(lease),
+            });
+        }
+        Ok(answers)
+    }
+
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+        self.store.extend(leases, lease).await
+    }
+
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        let worker = request.worker.clone();
+        let claimed = self.store.reclaim(request).await?;
+        self.leased(&claimed.jobs, By::Reclaim, &worker);
+        Ok(claimed)
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+        let answers = self.store.cancel(ids.clone()).await?;
+        for (id, answer) in ids.into_iter().zip(&answers) {
+            match answer {
+                Cancelled::Done => self.history.add(Happening::Cancelled(id)),
+                Cancelled::Requested => self.history.add(Happening::CancelRequested(id)),
+                Cancelled::Ended(_) | Cancelled::NotFound => {}
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+        let answers = self.store.redrive(ids.clone()).await?;
+        for (id, answer) in ids.into_iter().zip(&answers) {
+            match answer {
+                Redriven::Done => self.history.add(Happening::Redriven(id)),
+                Redriven::NotDead(_) | Redriven::NotFound => {}
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+        let answers = self.store.discard(ids.clone()).await?;
+        for (id, answer) in ids.into_iter().zip(&answers) {
+            match answer {
+                Discarded::Done => self.history.add(Happening::Discarded(id)),
+                Discarded::NotDead(_) | Discarded::NotFound => {}
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
+        self.store.get(ids).await
+    }
+
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
+        self.store.list(filter, page).await
+    }
+
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
+        self.store.attempts(id, page).await
+    }
+
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        let count = self.store.prune(retention, limit).await?;
+        if count > 0 {
+            self.history.add(Happening::Pruned(count));
+        }
+        Ok(count)
+    }
+
+    async fn wait(&self, seen: Wake) {
+        self.store.wait(seen).await;
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.store.stats().await
+    }
+}
+
+#[async_trait]
+impl Records for Recorded {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        self.store.read(kind, id).await
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        self.store.write(change).await
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.store.scan(kind, after, limit).await
+    }
+}

@@ -1,0 +1,35 @@
+//! The store's time in a simulation: the runtime's paused clock, and the jumps that an operator's clock makes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use redrive_core::{Clock, Timestamp};
+use tokio::time::Instant;
+
+use crate::clock::START;
+
+/// A clock that follows the runtime's and can be set.
+#[derive(Debug, Clone)]
+pub(super) struct SimulatedClock {
+    began: Instant,
+    jumped_ms: Arc<AtomicI64>,
+}
+
+impl SimulatedClock {
+    /// Starts now, at the instant where every manual clock starts too.
+    pub(super) fn start() -> Self {
+        Self { began: Instant::now(), jumped_ms: Arc::default() }
+    }
+
+    /// Sets it forward, or back.
+    pub(super) fn jump(&self, ms: i64) {
+        self.jumped_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Timestamp {
+        let since = START.after(self.began.elapsed());
+        Timestamp::from_ms(since.as_ms() + self.jumped_ms.load(Ordering::SeqCst))
+    }
+}

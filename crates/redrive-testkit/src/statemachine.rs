@@ -1,0 +1,156 @@
+//! Random calls on a store and on the reference model: their answers and their whole contents must agree.
+
+mod call;
+mod content;
+mod strategy;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use proptest_state_machine::ReferenceStateMachine;
+use redrive_core::store::Backend;
+use redrive_core::{Clock, Records, Store};
+
+use crate::clock::ManualClock;
+use call::{Call, Play};
+use strategy::Machine;
+
+/// Calls in the longest sequence.
+const CALLS_MAX: usize = 80;
+
+/// Plays `cases` random sequences of calls on stores that `open` makes and on the reference model, and panics with
+/// the shortest sequence after which they disagree.
+///
+/// `PROPTEST_CASES` sets another number of cases, `PROPTEST_RNG_SEED` repeats a run. Wake-ups are left out: their
+/// numbers are each store's own.
+///
+/// ```
+/// redrive_testkit::check_against_model(4, |clock| async { redrive_testkit::ModelStore::new(clock) });
+/// ```
+pub fn check_against_model<S, F, Fut>(cases: u32, open: F)
+where
+    F: Fn(ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+    S: Store + Records + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut runner = TestRunner::new(config(cases));
+    let outcome = runner.run(&Machine::sequential_strategy(1..CALLS_MAX), |(start, calls, seen)| {
+        runtime.block_on(async {
+            let clock = ManualClock::new();
+            let store: Arc<dyn Backend> = Arc::new(open(clock.clone()).await);
+            play(start, &calls, seen.as_deref(), &*store, &clock).await.map_err(TestCaseError::fail)
+        })
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, (_, calls, _))) => {
+            panic!("the store and the model disagree: {reason}\nafter these calls:\n{}", listed(&calls))
+        }
+        Err(TestError::Abort(reason)) => panic!("could not generate calls: {reason}"),
+    }
+}
+
+fn config(cases: u32) -> Config {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    Config {
+        cases: asked.unwrap_or(cases),
+        failure_persistence: None,
+        max_shrink_iters: 4_000,
+        ..Config::default()
+    }
+}
+
+/// Makes the calls on both sides and compares after each.
+async fn play(
+    mut play: Play,
+    calls: &[Call],
+    seen: Option<&AtomicUsize>,
+    store: &dyn Backend,
+    clock: &ManualClock,
+) -> Result<(), String> {
+    for (step, call) in calls.iter().enumerate() {
+        // The counter lets proptest drop the calls after the one that failed before it tries anything else.
+        if let Some(seen) = seen {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+        let expected = play.make(call);
+        clock.set(play.now);
+        let actual = call.on_store(store).await;
+        same(&format!("answer to call {step}, {call:?}"), &expected, &actual)?;
+        content::compare(&play.model, store, clock.now(), step).await?;
+    }
+    content::compare_all(&play.model, store, clock.now()).await
+}
+
+/// Fails with both sides unless they are equal.
+fn same<T: PartialEq + Debug>(what: &str, expected: &T, actual: &T) -> Result<(), String> {
+    if expected == actual {
+        Ok(())
+    } else {
+        Err(format!("{what}\n  model: {expected:?}\n  store: {actual:?}"))
+    }
+}
+
+fn listed(calls: &[Call]) -> String {
+    calls.iter().enumerate().map(|(step, call)| format!("  {step}: {call:?}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::strategy::{Strategy, ValueTree};
+
+    use super::*;
+
+    /// Answers, by the start and a part of their text, without which a sequence would prove little.
+    const WANTED: [(&str, &str); 30] = [
+        ("Enqueued", "Created"),
+        ("Enqueued", "Existing"),
+        ("Enqueued", "Conflict"),
+        ("Claimed", "attempt: 2"),
+        ("Claimed", "run: 2"),
+        ("Claimed", "cancel_requested: true"),
+        ("Claimed", "next_due: Some"),
+        ("Settled", "Applied(Succeeded)"),
+        ("Settled", "Applied(Retrying)"),
+        ("Settled", "Applied(Pending)"),
+        ("Settled", "Applied(Waiting)"),
+        ("Settled", "Applied(Dead)"),
+        ("Settled", "Applied(Cancelled)"),
+        ("Settled", "LeaseLost"),
+        ("Extended", "Renewed"),
+        ("Extended", "CancelRequested"),
+        ("Extended", "LeaseLost"),
+        ("Cancelled", "Done"),
+        ("Cancelled", "Requested"),
+        ("Cancelled", "Ended"),
+        ("Redriven", "Done"),
+        ("Redriven", "NotDead"),
+        ("Discarded", "Done"),
+        ("Listed", "next: Some"),
+        ("Attempted", "next: Some"),
+        ("Pruned", "2"),
+        ("Written", "Done(3)"),
+        ("Written", "Conflict(Some"),
+        ("Refused", "runAt"),
+        ("Refused", "cursor"),
+    ];
+
+    #[test]
+    fn random_calls_reach_every_answer() {
+        let mut runner = TestRunner::deterministic();
+        let mut missing: Vec<_> = WANTED.to_vec();
+        for _ in 0..256 {
+            let tree = Machine::sequential_strategy(1..CALLS_MAX).new_tree(&mut runner).unwrap();
+            let (mut play, calls, _) = tree.current();
+            for call in &calls {
+                let answer = format!("{:?}", play.make(call));
+                missing.retain(|(start, part)| !(answer.starts_with(start) && answer.contains(part)));
+            }
+        }
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}

@@ -1,0 +1,139 @@
+//! One call with its answer, on the model and on a store.
+
+use std::time::Duration;
+
+use redrive_core::records::{Change, Record, Written};
+use redrive_core::store::{
+    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, Settled, Settlement, Wake,
+};
+use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, StoreError, Timestamp};
+
+use crate::clock::START;
+use crate::model::Model;
+
+/// A call on a store, or a move of its clock.
+#[derive(Debug, Clone)]
+pub(super) enum Call {
+    Enqueue(Vec<NewJob>),
+    Claim(ClaimRequest),
+    Settle(Vec<Settlement>),
+    Extend(Vec<Lease>, Duration),
+    Reclaim(ReclaimRequest),
+    Cancel(Vec<JobId>),
+    Redrive(Vec<JobId>),
+    Discard(Vec<JobId>),
+    Get(Vec<JobId>),
+    List(Filter, PageRequest),
+    Attempts(JobId, PageRequest),
+    Prune(Retention, usize),
+    Write(Change),
+    Scan(String, Option<String>, usize),
+    Advance(Duration),
+    SetBack(Duration),
+}
+
+/// What a call came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    Enqueued(Vec<Enqueued>),
+    Claimed(Claimed),
+    Settled(Vec<Settled>),
+    Extended(Vec<Extended>),
+    Cancelled(Vec<Cancelled>),
+    Redriven(Vec<Redriven>),
+    Discarded(Vec<Discarded>),
+    Got(Vec<Option<Job>>),
+    Listed(Page<Job>),
+    Attempted(Page<Attempt>),
+    Pruned(usize),
+    Written(Written),
+    Scanned(Vec<Record>),
+    TimeMoved,
+    Refused(Invalid),
+    Failed(String),
+}
+
+/// The model's side of a sequence: its content and its time.
+#[derive(Debug, Clone)]
+pub(super) struct Play {
+    pub(super) model: Model,
+    pub(super) now: Timestamp,
+}
+
+impl Play {
+    pub(super) fn new() -> Self {
+        Self { model: Model::new(), now: START }
+    }
+
+    /// Makes the call on the model.
+    pub(super) fn make(&mut self, call: &Call) -> Answer {
+        if let Call::Advance(span) = call {
+            self.now = self.now.after(*span);
+        }
+        if let Call::SetBack(span) = call {
+            self.now = self.now.before(*span);
+        }
+        call.on_model(&mut self.model, self.now).unwrap_or_else(Answer::Refused)
+    }
+}
+
+impl Call {
+    fn on_model(&self, model: &mut Model, now: Timestamp) -> Result<Answer, Invalid> {
+        Ok(match self.clone() {
+            Self::Enqueue(jobs) => Answer::Enqueued(model.enqueue(jobs, now)?),
+            Self::Claim(request) => Answer::claimed(model.claim(&request, now)?),
+            Self::Settle(settlements) => Answer::Settled(model.settle(settlements, now)?),
+            Self::Extend(leases, lease) => Answer::Extended(model.extend(&leases, lease, now)?),
+            Self::Reclaim(request) => Answer::claimed(model.reclaim(&request, now)?),
+            Self::Cancel(ids) => Answer::Cancelled(model.cancel(&ids, now)?),
+            Self::Redrive(ids) => Answer::Redriven(model.redrive(&ids, now)?),
+            Self::Discard(ids) => Answer::Discarded(model.discard(&ids)?),
+            Self::Get(ids) => Answer::Got(model.get(&ids)?),
+            Self::List(filter, page) => Answer::Listed(model.list(&filter, page)?),
+            Self::Attempts(id, page) => Answer::Attempted(model.attempts(id, page)?),
+            Self::Prune(retention, limit) => Answer::Pruned(model.prune(retention, limit, now)),
+            Self::Write(change) => Answer::Written(model.write(change)?),
+            Self::Scan(kind, after, limit) => Answer::Scanned(model.scan(&kind, after.as_deref(), limit)),
+            Self::Advance(_) | Self::SetBack(_) => Answer::TimeMoved,
+        })
+    }
+
+    /// Makes the call on a store; the clock was moved by the caller.
+    pub(super) async fn on_store(&self, store: &dyn Backend) -> Answer {
+        match self.try_on_store(store).await {
+            Ok(answer) => answer,
+            Err(StoreError::Invalid(invalid)) => Answer::Refused(invalid),
+            Err(other) => Answer::Failed(format!("{other:?}")),
+        }
+    }
+
+    async fn try_on_store(&self, store: &dyn Backend) -> Result<Answer, StoreError> {
+        Ok(match self.clone() {
+            Self::Enqueue(jobs) => Answer::Enqueued(store.enqueue(jobs).await?),
+            Self::Claim(request) => Answer::claimed(store.claim(request).await?),
+            Self::Settle(settlements) => Answer::Settled(store.settle(settlements).await?),
+            Self::Extend(leases, lease) => Answer::Extended(store.extend(leases, lease).await?),
+            Self::Reclaim(request) => Answer::claimed(store.reclaim(request).await?),
+            Self::Cancel(ids) => Answer::Cancelled(store.cancel(ids).await?),
+            Self::Redrive(ids) => Answer::Redriven(store.redrive(ids).await?),
+            Self::Discard(ids) => Answer::Discarded(store.discard(ids).await?),
+            Self::Get(ids) => Answer::Got(store.get(ids).await?),
+            Self::List(filter, page) => Answer::Listed(store.list(filter, page).await?),
+            Self::Attempts(id, page) => Answer::Attempted(store.attempts(id, page).await?),
+            Self::Prune(retention, limit) => Answer::Pruned(store.prune(retention, limit).await?),
+            Self::Write(change) => Answer::Written(store.write(change).await?),
+            Self::Scan(kind, after, limit) => {
+                Answer::Scanned(store.scan(&kind, after.as_deref(), limit).await?)
+            }
+            Self::Advance(_) | Self::SetBack(_) => Answer::TimeMoved,
+        })
+    }
+}
+
+impl Answer {
+    /// A claim without its wake-up, whose number is each store's own.
+    fn claimed(claimed: Claimed) -> Self {
+        Self::Claimed(Claimed { wake: Wake::default(), ..claimed })
+    }
+}

@@ -1,0 +1,268 @@
+//! Which calls are tried: few names and few instants, so that calls meet often.
+
+use std::time::Duration;
+
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use proptest_state_machine::ReferenceStateMachine;
+use redrive_core::limits::HORIZON;
+use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
+use redrive_core::store::{ClaimRequest, Cursor, Filter, PageRequest, ReclaimRequest, Retention, Settlement};
+use redrive_core::{
+    Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef, Priority, Queue, Reason, Start,
+    State, Tenant, Timestamp, Verdict, WorkerId,
+};
+use uuid::Uuid;
+
+use super::call::{Call, Play};
+
+/// Every kind of record that is ever written.
+pub(super) const KINDS_OF_RECORDS: [&str; 2] = [PAUSED, "setting"];
+
+const JOBS: u128 = 12;
+const QUEUES: [&str; 2] = ["default", "b"];
+
+/// The model as a generator of calls.
+pub(super) struct Machine;
+
+impl ReferenceStateMachine for Machine {
+    type State = Play;
+    type Transition = Call;
+
+    fn init_state() -> BoxedStrategy<Play> {
+        Just(()).prop_map(|()| Play::new()).boxed()
+    }
+
+    fn transitions(play: &Play) -> BoxedStrategy<Call> {
+        let leases = leases(play);
+        let now = play.now;
+        prop_oneof![
+            6 => vec_of(new_job(now), 5).prop_map(Call::Enqueue),
+            8 => claim().prop_map(Call::Claim),
+            10 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
+            2 => (vec_of(select(leases), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
+            3 => reclaim().prop_map(Call::Reclaim),
+            2 => ids().prop_map(Call::Cancel),
+            3 => ids().prop_map(Call::Redrive),
+            1 => ids().prop_map(Call::Discard),
+            1 => ids().prop_map(Call::Get),
+            2 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
+            2 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
+            1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
+            3 => change().prop_map(Call::Write),
+            1 => scan(),
+            6 => span().prop_map(Call::Advance),
+            1 => span().prop_map(Call::SetBack),
+        ]
+        .boxed()
+    }
+
+    fn apply(mut play: Play, call: &Call) -> Play {
+        play.make(call);
+        play
+    }
+}
+
+/// Leases that are held, three times as likely as those that are not: older, newer, of ended and of unknown jobs.
+fn leases(play: &Play) -> Vec<Lease> {
+    let mut leases = vec![Lease { id: job_id(JOBS), epoch: 1 }];
+    for job in play.model.jobs() {
+        let lease = job.lease();
+        leases.push(Lease { epoch: lease.epoch.saturating_sub(1), ..lease });
+        leases.push(Lease { epoch: lease.epoch + 1, ..lease });
+        let weight = if job.state == State::Running { 6 } else { 1 };
+        leases.extend(vec![lease; weight]);
+    }
+    leases
+}
+
+/// Jobs with a log, those with long ones more often, and one that does not exist.
+fn logged(play: &Play) -> Vec<JobId> {
+    let logged = play.model.jobs().flat_map(|job| play.model.log(job.id).map(|_| job.id));
+    logged.chain([job_id(JOBS)]).collect()
+}
+
+fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
+    let who = (id(), name(["", "acme"]), queue(), kind(), 4..7u8, name(["default", "strict"]));
+    let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), option::weighted(0.4, key()), start(now));
+    let rest = (option::weighted(0.2, span()), option::weighted(0.2, name(["", "meta 🦀"])));
+    (who, what, rest).prop_map(|(who, (payload, key, start), (timeout, metadata))| {
+        let (id, tenant, queue, kind, priority, policy) = who;
+        let policy = PolicyRef::first(PolicyName::new(policy).expect("a legal name"));
+        let job = NewJob {
+            tenant: Tenant::new(tenant).expect("a legal name"),
+            queue,
+            priority: Priority::new(priority).expect("a legal number"),
+            start,
+            timeout,
+            metadata: metadata.map(str::to_owned),
+            ..NewJob::new(id, kind, policy, payload.to_vec())
+        };
+        match key {
+            Some(key) => job.with_key(key),
+            None => job,
+        }
+    })
+}
+
+fn start(now: Timestamp) -> impl Strategy<Value = Start> {
+    prop_oneof![
+        12 => Just(Start::Now),
+        6 => span().prop_map(Start::After),
+        3 => span().prop_map(move |ago| Start::At(now.before(ago))),
+        1 => Just(Start::After(HORIZON + Duration::from_millis(1))),
+    ]
+}
+
+fn claim() -> impl Strategy<Value = ClaimRequest> {
+    let queues = subsequence(QUEUES.to_vec(), 0..=2);
+    let kinds = subsequence(vec!["work", "mail"], 0..=2);
+    (worker(), queues, kinds, 0..6usize, span()).prop_map(|(worker, queues, kinds, limit, lease)| {
+        ClaimRequest {
+            worker,
+            queues: queues.into_iter().map(|name| Queue::new(name).expect("a legal name")).collect(),
+            kinds: kinds.into_iter().map(|name| Kind::new(name).expect("a legal name")).collect(),
+            limit,
+            lease,
+        }
+    })
+}
+
+fn reclaim() -> impl Strategy<Value = ReclaimRequest> {
+    (worker(), 0..5usize, span()).prop_map(|(worker, limit, lease)| ReclaimRequest { worker, limit, lease })
+}
+
+fn settlement(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Settlement> {
+    let error = option::of(name(["boom", "bang 🦀"]).prop_map(str::to_owned));
+    (select(leases), verdict(), error, option::of(entry(now)))
+        .prop_map(|(lease, verdict, error, entry)| Settlement { lease, verdict, error, entry })
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![
+        3 => option::of(select(vec![b"".to_vec(), b"ok".to_vec(), b"\0\xff".to_vec()])).prop_map(Verdict::Complete),
+        5 => span().prop_map(Verdict::Retry),
+        2 => span().prop_map(Verdict::Snooze),
+        1 => Just(Verdict::Wait),
+        1 => Just(Verdict::Release),
+        4 => select(Reason::ALL.to_vec()).prop_map(Verdict::DeadLetter),
+        1 => Just(Verdict::Cancel),
+    ]
+}
+
+fn entry(now: Timestamp) -> impl Strategy<Value = Entry> {
+    let texts = (option::of(name(["boom", ""])), option::of(name(["{}", r#"{"a":1}"#])));
+    (1..3u32, 1..4u32, span(), name(["failed", "done"]), texts).prop_map(
+        move |(run, attempt, duration, outcome, (error, detail))| Entry {
+            run,
+            attempt,
+            started_at: now.before(duration),
+            duration,
+            outcome: outcome.to_owned(),
+            error: error.map(str::to_owned),
+            detail: detail.map(str::to_owned),
+        },
+    )
+}
+
+fn filter(now: Timestamp) -> impl Strategy<Value = Filter> {
+    let names = (
+        option::weighted(0.2, name(["", "acme"])),
+        option::weighted(0.2, queue()),
+        option::weighted(0.2, kind()),
+        option::weighted(0.2, key()),
+    );
+    let states = prop_oneof![Just(Vec::new()), subsequence(State::ALL.to_vec(), 1..4)];
+    let created = (option::weighted(0.2, span()), option::weighted(0.2, span()));
+    (states, names, created).prop_map(move |(states, (tenant, queue, kind, key), (from, before))| Filter {
+        states,
+        tenant: tenant.map(|name| Tenant::new(name).expect("a legal name")),
+        queue,
+        kind,
+        policy: None,
+        key,
+        created_from: from.map(|ago| now.before(ago)),
+        created_before: before.map(|ago| now.before(ago)),
+    })
+}
+
+fn jobs_page() -> impl Strategy<Value = PageRequest> {
+    let cursor = prop_oneof![9 => id().prop_map(Cursor::Job), 1 => Just(Cursor::Attempt(1))];
+    (option::of(cursor), 0..5usize).prop_map(|(after, limit)| PageRequest { after, limit })
+}
+
+fn attempts_page() -> impl Strategy<Value = PageRequest> {
+    let cursor = prop_oneof![9 => (0..4u64).prop_map(Cursor::Attempt), 1 => id().prop_map(Cursor::Job)];
+    (option::of(cursor), 1..4usize).prop_map(|(after, limit)| PageRequest { after, limit })
+}
+
+fn retention() -> impl Strategy<Value = Retention> {
+    (span(), span(), span()).prop_map(|(succeeded, dead, cancelled)| Retention { succeeded, dead, cancelled })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let place = prop_oneof![
+        (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"])),
+        (Just("setting"), select(vec!["x", "y"])),
+    ];
+    let expect = prop_oneof![
+        3 => Just(Expect::Any),
+        1 => Just(Expect::Absent),
+        1 => (0..4u64).prop_map(Expect::Version),
+    ];
+    let value = option::of(select(vec![b"".to_vec(), b"{}".to_vec()]));
+    (place, expect, value).prop_map(|((kind, id), expect, value)| Change {
+        kind: kind.to_owned(),
+        id: id.to_owned(),
+        expect,
+        value,
+    })
+}
+
+fn scan() -> impl Strategy<Value = Call> {
+    let after = option::of(name(["*", "default", "x", "z"]));
+    (select(KINDS_OF_RECORDS.to_vec()), after, 0..3usize)
+        .prop_map(|(kind, after, limit)| Call::Scan(kind.to_owned(), after.map(str::to_owned), limit))
+}
+
+/// Few lengths, so that instants coincide.
+fn span() -> impl Strategy<Value = Duration> {
+    select(vec![0, 1, 2, 10, 11, 100, 1_000]).prop_map(Duration::from_millis)
+}
+
+fn vec_of<T: std::fmt::Debug>(item: impl Strategy<Value = T>, most: usize) -> impl Strategy<Value = Vec<T>> {
+    proptest::collection::vec(item, 1..=most)
+}
+
+fn ids() -> impl Strategy<Value = Vec<JobId>> {
+    vec_of(id(), 6)
+}
+
+fn id() -> impl Strategy<Value = JobId> {
+    (0..JOBS).prop_map(job_id)
+}
+
+fn job_id(n: u128) -> JobId {
+    JobId(Uuid::from_u128(0x019b_76da_a800_7000_8000_0000_0000_0000 + n))
+}
+
+fn name<const N: usize>(names: [&'static str; N]) -> impl Strategy<Value = &'static str> + Clone {
+    select(names.to_vec())
+}
+
+fn queue() -> impl Strategy<Value = Queue> {
+    name(QUEUES).prop_map(|name| Queue::new(name).expect("a legal name"))
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    name(["work", "mail"]).prop_map(|name| Kind::new(name).expect("a legal name"))
+}
+
+fn key() -> impl Strategy<Value = IdempotencyKey> {
+    name(["k1", "k2", "k3"]).prop_map(|name| IdempotencyKey::new(name).expect("a legal name"))
+}
+
+fn worker() -> impl Strategy<Value = WorkerId> {
+    name(["w1", "w2"]).prop_map(|name| WorkerId::new(name).expect("a legal name"))
+}

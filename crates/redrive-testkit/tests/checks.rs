@@ -1,0 +1,237 @@
+//! Each check passes a sound history and goes red for the one thing it is there for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redrive_core::policy::presets;
+use redrive_core::store::Backend;
+use redrive_core::{
+    Clock, Job, JobId, Kind, Lease, NewJob, PolicyRef, Priority, Queue, State, Store, Tenant, Timestamp,
+    WorkerId, catalog,
+};
+use redrive_testkit::checks::{
+    ATTEMPTS_BOUNDED, End, NO_WEDGE, NOTHING_LOST, ONE_OUTCOME, STALE_SHUT_OUT, check_all, violations,
+};
+use redrive_testkit::clock::START;
+use redrive_testkit::history::{By, Happening, Leased, Settlement};
+use redrive_testkit::{History, ManualClock, ModelStore, Recorded};
+use uuid::Uuid;
+
+const ID: JobId = JobId(Uuid::from_u128(1));
+const OTHER: JobId = JobId(Uuid::from_u128(2));
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_sound_life_breaks_nothing() {
+    use By::{Claim, Reclaim};
+    let life = [
+        Happening::Acknowledged(ID),
+        Happening::Acknowledged(ID),
+        leased(1, Claim, 1, 1),
+        started(1),
+        leased(2, Reclaim, 1, 1),
+        Happening::ShutOut(Lease { id: ID, epoch: 1 }),
+        settled(2, State::Retrying),
+        leased(3, Claim, 1, 2),
+        started(3),
+        settled(3, State::Pending),
+        leased(4, Claim, 1, 2),
+        settled(4, State::Dead),
+        Happening::Redriven(ID),
+        leased(5, Claim, 2, 1),
+        settled(5, State::Succeeded),
+    ];
+    check(life.clone(), &end([row(State::Succeeded, 2, 5)]), &[]);
+    check(life.into_iter().chain([Happening::Pruned(1)]), &end([]), &[]);
+}
+
+#[test]
+fn answers_that_nobody_saw_break_nothing() {
+    // The second lease and its settlement were noted down by nobody, and the notes come out of order.
+    let life = [
+        leased(3, By::Claim, 1, 3),
+        settled(1, State::Retrying),
+        leased(1, By::Claim, 1, 1),
+        Happening::Acknowledged(ID),
+    ];
+    check(life, &end([row(State::Succeeded, 1, 4)]), &[]);
+}
+
+#[test]
+fn nothing_lost_misses_jobs_and_log_entries() {
+    check([Happening::Acknowledged(ID)], &end([]), &[NOTHING_LOST]);
+    let retried = [Happening::Acknowledged(ID), leased(1, By::Claim, 1, 1), settled(1, State::Retrying)];
+    check(retried.into_iter().chain([Happening::Pruned(1)]), &end([]), &[NOTHING_LOST]);
+    let ended = [Happening::Acknowledged(ID), leased(1, By::Claim, 1, 1), settled(1, State::Dead)];
+    check(ended.clone(), &end([]), &[NOTHING_LOST]);
+    check(ended.into_iter().chain([Happening::Discarded(ID)]), &end([]), &[]);
+    check([Happening::Cancelled(ID), Happening::Pruned(1)], &end([]), &[]);
+    let noted = [leased(1, By::Claim, 1, 1), logged(1, State::Dead)];
+    let mut kept = end([row(State::Dead, 1, 1)]);
+    check(noted.clone(), &kept, &[NOTHING_LOST]);
+    kept.logs.insert(ID, BTreeSet::from([1]));
+    check(noted, &kept, &[]);
+}
+
+#[test]
+fn attempts_bounded_counts_for_itself() {
+    let at = |epoch| end([row(State::Running, 1, epoch)]);
+    let alive = |mut end: End| {
+        end.jobs.values_mut().for_each(|job| job.lease_until = Some(START));
+        end
+    };
+    let check = |life: Vec<Happening>, epoch, broken: &[&str]| check(life, &alive(at(epoch)), broken);
+    let retry = |epoch| settled(epoch, State::Retrying);
+    let claim = |epoch, attempt| leased(epoch, By::Claim, 1, attempt);
+    check(vec![claim(1, 0)], 1, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 2)], 1, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), retry(1), claim(2, 1)], 2, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), leased(2, By::Reclaim, 1, 2)], 2, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), settled(1, State::Pending), claim(2, 2)], 2, &[ATTEMPTS_BOUNDED]);
+    let four = (1..=4).flat_map(|n| [claim(n, n as u32), retry(n)]).collect();
+    check(four, 4, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), started(1), started(1)], 1, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), leased(2, By::Reclaim, 1, 1), started(2)], 2, &[ATTEMPTS_BOUNDED]);
+}
+
+#[test]
+fn one_outcome_sees_two_ends() {
+    let (one, two) = (leased(1, By::Claim, 1, 1), leased(2, By::Claim, 1, 2));
+    let twice = [one.clone(), settled(1, State::Dead), two.clone(), settled(2, State::Succeeded)];
+    check(twice, &end([row(State::Succeeded, 1, 2)]), &[ONE_OUTCOME]);
+    let again = [one.clone(), settled(1, State::Dead), two];
+    check(again, &end([row(State::Dead, 1, 2)]), &[ONE_OUTCOME]);
+    let changed = [one, settled(1, State::Dead)];
+    check(changed, &end([row(State::Succeeded, 1, 1)]), &[ONE_OUTCOME]);
+    check([Happening::Cancelled(ID)], &end([row(State::Succeeded, 1, 1)]), &[ONE_OUTCOME]);
+}
+
+#[test]
+fn stale_shut_out_sees_a_fence_that_was_passed() {
+    let claim = leased(1, By::Claim, 1, 1);
+    let done = |epoch| end([row(State::Succeeded, 1, epoch)]);
+    check([claim.clone(), leased(1, By::Reclaim, 1, 1)], &done(1), &[ATTEMPTS_BOUNDED, STALE_SHUT_OUT]);
+    let taken = [claim.clone(), leased(2, By::Reclaim, 1, 1), settled(1, State::Retrying)];
+    check(taken, &done(2), &[STALE_SHUT_OUT]);
+    let twice = [claim.clone(), settled(1, State::Retrying), settled(1, State::Retrying)];
+    check(twice, &done(1), &[STALE_SHUT_OUT]);
+    check([settled(1, State::Retrying)], &done(1), &[STALE_SHUT_OUT]);
+    check([claim], &done(0), &[STALE_SHUT_OUT]);
+}
+
+#[test]
+fn no_wedge_sees_what_nobody_looks_after() {
+    let late = |job: Job| End { now: START.after(PATIENCE + Duration::from_millis(1)), ..end([job]) };
+    let running = |until| Job { lease_until: until, ..row(State::Running, 1, 0) };
+    check([], &late(running(Some(START))), &[NO_WEDGE]);
+    check([], &late(running(None)), &[NO_WEDGE]);
+    check([], &late(running(Some(START.after(PATIENCE)))), &[]);
+    for state in [State::Pending, State::Retrying] {
+        check([], &late(row(state, 1, 0)), &[NO_WEDGE]);
+        check([], &late(Job { next_run_at: Timestamp::MAX, ..row(state, 1, 0) }), &[]);
+        for name in ["default", "*"] {
+            let paused = End { paused: BTreeSet::from([name.to_owned()]), ..late(row(state, 1, 0)) };
+            check([], &paused, &[]);
+        }
+    }
+    for state in [State::Waiting, State::Succeeded, State::Dead, State::Cancelled] {
+        check([], &late(row(state, 1, 0)), &[]);
+    }
+}
+
+#[tokio::test]
+async fn a_store_is_read_to_its_end() {
+    let clock = ManualClock::new();
+    let history = History::new(clock.clone());
+    let store = Recorded::new(std::sync::Arc::new(ModelStore::new(clock.clone())), history.clone());
+    let reference = catalog::put_inline(&store, &presets::upload()).await.unwrap();
+    let job = |id| NewJob::new(id, Kind::new("k").unwrap(), reference.clone(), Vec::new());
+    store.enqueue(vec![job(ID), job(OTHER)]).await.unwrap();
+    store.cancel(vec![OTHER]).await.unwrap();
+    let backend: &dyn Backend = &store;
+    let end = End::of(backend, &history).await.unwrap();
+    assert_eq!(end.now, clock.now());
+    assert_eq!(end.jobs.keys().copied().collect::<Vec<_>>(), [ID, OTHER]);
+    assert_eq!(end.max_attempts, [(reference, 6)].into());
+    let noted: Vec<Happening> = history.all().into_iter().map(|(_, happening)| happening).collect();
+    let expected = [Happening::Acknowledged(ID), Happening::Acknowledged(OTHER), Happening::Cancelled(OTHER)];
+    assert_eq!(noted, expected);
+    check_all(&history, &end, PATIENCE).unwrap();
+}
+
+/// The happenings, with the store they left behind, break exactly these checks.
+fn check(happenings: impl IntoIterator<Item = Happening>, end: &End, broken: &[&str]) {
+    let history = history(happenings);
+    let found: Vec<&str> =
+        violations(&history, end, PATIENCE).iter().map(|violation| violation.check).collect();
+    assert_eq!(found, broken, "{:?}", history.all());
+    assert_eq!(check_all(&history, end, PATIENCE).err().map(|v| v.check), broken.first().copied());
+}
+
+fn policy() -> PolicyRef {
+    PolicyRef::inline(&presets::upload())
+}
+
+fn leased(epoch: u64, by: By, run: u32, attempt: u32) -> Happening {
+    let worker = WorkerId::new("w").expect("a legal name");
+    Happening::Leased(Leased { lease: Lease { id: ID, epoch }, by, worker, run, attempt, policy: policy() })
+}
+
+fn settled(epoch: u64, led_to: State) -> Happening {
+    let refund = u32::from(led_to == State::Pending);
+    Happening::Settled(Settlement { lease: Lease { id: ID, epoch }, led_to, refund, logged: false })
+}
+
+fn logged(epoch: u64, led_to: State) -> Happening {
+    Happening::Settled(Settlement { lease: Lease { id: ID, epoch }, led_to, refund: 0, logged: true })
+}
+
+fn started(epoch: u64) -> Happening {
+    Happening::Started(Lease { id: ID, epoch })
+}
+
+fn row(state: State, run: u32, epoch: u64) -> Job {
+    Job {
+        id: ID,
+        tenant: Tenant::default(),
+        queue: Queue::default(),
+        kind: Kind::new("k").expect("a legal name"),
+        state,
+        priority: Priority::default(),
+        policy: policy(),
+        payload: Vec::new(),
+        key: None,
+        metadata: None,
+        timeout: None,
+        run,
+        attempt: 1,
+        epoch,
+        created_at: START,
+        began_at: START,
+        next_run_at: START,
+        started_at: None,
+        lease_until: None,
+        worker: None,
+        wait: None,
+        cancel_requested: false,
+        finished_at: None,
+        output: None,
+        last_error: None,
+        reason: None,
+    }
+}
+
+fn end(jobs: impl IntoIterator<Item = Job>) -> End {
+    End {
+        now: START,
+        jobs: jobs.into_iter().map(|job| (job.id, job)).collect(),
+        max_attempts: [(policy(), 3)].into(),
+        ..End::default()
+    }
+}
+
+fn history(happenings: impl IntoIterator<Item = Happening>) -> History {
+    let history = History::new(ManualClock::new());
+    happenings.into_iter().for_each(|happening| history.add(happening));
+    history
+}

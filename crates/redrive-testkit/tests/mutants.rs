@@ -1,0 +1,117 @@
+//! The conformance suite and the model test go red for stores that each break one guarantee.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use redrive_testkit::exercise::{behaviours, broken};
+use redrive_testkit::mutant::{Flaw, Mutant};
+use redrive_testkit::{ModelStore, check_against_model};
+
+/// Each flaw with the behaviour that must name it.
+const FLAWS: [(Flaw, &str); 38] = [
+    (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
+    (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
+    (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
+    (Flaw::BatchHalfApplied, "enqueue::an_illegal_job_refuses_the_whole_batch"),
+    (Flaw::ClaimFree, "claim::takes_lease_attempt_and_epoch_in_one_write"),
+    (Flaw::ClaimKeepsEpoch, "settle::an_older_epoch_changes_nothing"),
+    (Flaw::ClaimEarly, "claim::takes_a_job_at_its_millisecond_and_not_before"),
+    (Flaw::ClaimUnordered, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
+    (Flaw::ClaimOverLimit, "claim::never_takes_more_than_the_limit"),
+    (Flaw::ClaimShared, "claim::sixteen_claimers_take_each_job_once"),
+    (Flaw::PauseIgnored, "pause::a_paused_queue_is_not_claimed_from_until_it_resumes"),
+    (Flaw::NextDueForgotten, "claim::says_when_the_next_job_is_due"),
+    (Flaw::SettleUnfenced, "settle::an_older_epoch_changes_nothing"),
+    (Flaw::SettleAgain, "settle::a_lease_settles_once"),
+    (Flaw::SettleRefusesLate, "settle::a_lease_that_ran_out_still_settles_until_it_is_taken_over"),
+    (Flaw::LostLeaseLeavesError, "settle::an_older_epoch_changes_nothing"),
+    (Flaw::LogLost, "settle::the_log_holds_what_the_worker_said"),
+    (Flaw::LostLeaseLeavesLog, "settle::a_lost_lease_leaves_no_log"),
+    (Flaw::RefundForgotten, "settle::snooze_refunds_the_attempt_and_stops_the_budget"),
+    (Flaw::ExtendUnfenced, "extend::a_lease_that_was_taken_over_is_lost"),
+    (Flaw::ExtendHidesCancel, "extend::tells_of_a_cancel_and_renews"),
+    (Flaw::ReclaimKeepsEpoch, "reclaim::shuts_out_the_old_holder"),
+    (Flaw::ReclaimCharges, "reclaim::raises_the_epoch_and_charges_no_attempt"),
+    (Flaw::ReclaimEarly, "reclaim::takes_over_at_the_millisecond_and_not_before"),
+    (Flaw::ReclaimNever, "reclaim::takes_over_at_the_millisecond_and_not_before"),
+    (Flaw::CancelPretends, "cancel::ends_what_is_not_running_at_once"),
+    (Flaw::CancelForgotten, "cancel::a_retry_becomes_cancelled"),
+    (Flaw::RedriveTwice, "redrive::sixteen_at_once_drive_it_once"),
+    (Flaw::RedriveKeepsAttempts, "redrive::gives_a_dead_job_a_fresh_run"),
+    (Flaw::RedriveForgetsLog, "redrive::the_log_keeps_the_earlier_runs"),
+    (Flaw::DiscardAnything, "discard::removes_nothing_that_is_not_dead"),
+    (Flaw::ListSkips, "list::pages_follow_each_other"),
+    (Flaw::PruneEarly, "prune::removes_each_state_at_its_millisecond_and_not_before"),
+    (Flaw::WakeLost, "wait::does_not_miss_what_came_before_it_waits"),
+    (Flaw::WakeAlways, "wait::stays_asleep_while_nothing_happens"),
+    (Flaw::StatsHideDue, "stats::knows_how_long_the_oldest_job_has_been_due"),
+    (Flaw::RecordsUnfenced, "records::a_version_takes_effect_only_if_it_is_current"),
+    (Flaw::VersionsRestart, "records::versions_grow_across_a_removal"),
+];
+
+// Paused time makes a lost wake-up show at once.
+#[tokio::test(start_paused = true)]
+async fn the_suite_names_the_behaviour_that_each_flaw_breaks() {
+    let known = behaviours();
+    let mut missed = Vec::new();
+    expect_panics(true);
+    for (flaw, behaviour) in FLAWS {
+        let broken = broken("", |clock| async move { Mutant::new(ModelStore::new(clock), flaw) }).await;
+        let names: Vec<&str> = broken.iter().map(|broken| broken.behaviour.as_str()).collect();
+        println!("{flaw:?}: {} of {} behaviours fail", names.len(), known.len());
+        if !names.contains(&behaviour) {
+            missed.push(format!("{flaw:?} breaks {names:?} and not {behaviour}"));
+        }
+    }
+    expect_panics(false);
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+fn the_model_test_notices_each_flaw() {
+    let mut missed = Vec::new();
+    expect_panics(true);
+    // Wake-ups are each store's own: the model test leaves them out.
+    for (flaw, _) in FLAWS.iter().filter(|(flaw, _)| !matches!(flaw, Flaw::WakeLost | Flaw::WakeAlways)) {
+        let noticed = catch_unwind(AssertUnwindSafe(|| {
+            check_against_model(400, |clock| async { Mutant::new(ModelStore::new(clock), *flaw) });
+        }));
+        if noticed.is_ok() {
+            missed.push(flaw);
+        }
+    }
+    expect_panics(false);
+    assert!(missed.is_empty(), "these go unnoticed: {missed:?}");
+}
+
+#[test]
+fn the_suite_says_which_behaviours_failed() {
+    expect_panics(true);
+    let panic = catch_unwind(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let open = |clock| async { Mutant::new(ModelStore::new(clock), Flaw::WakeAlways) };
+        runtime.block_on(redrive_testkit::exercise::exercise_only("wait::", open));
+    });
+    expect_panics(false);
+    let message = panic.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.starts_with("1 behaviours failed:\n  wait::stays_asleep_while_nothing_happens: woke up"));
+}
+
+thread_local! {
+    static PANICS_EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps the panics that mutants cause, hundreds of them, off the screen.
+fn expect_panics(expected: bool) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !PANICS_EXPECTED.get() {
+                default(info);
+            }
+        }));
+    });
+    PANICS_EXPECTED.set(expected);
+}
