@@ -174,6 +174,7 @@ mod tests {
             include_str!("../sql/list.sql"),
         ] {
             let words = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+            let words = words.replace("NULL AS ", "").replace("0 AS ", "");
             assert!(words.contains(&columns), "{sql}");
         }
     }

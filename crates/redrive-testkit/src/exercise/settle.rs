@@ -185,20 +185,22 @@ async fn state_and_log_appear_together(stage: Stage) {
         };
         let store = stage.store.clone();
         let settling = tokio::spawn(async move { store.settle(vec![settlement]).await.expect("settle") });
-        // Whatever of the two is read first, the other one is not behind it.
-        loop {
-            let logged = !stage.log(job.id).await.is_empty();
-            let settled = stage.job(job.id).await.state == State::Succeeded;
-            assert!(settled || !logged, "the log is ahead of the state");
-            let logged = !stage.log(job.id).await.is_empty();
-            assert!(logged || !settled, "the state is ahead of the log");
-            if settled {
-                break;
-            }
+        while !settling.is_finished() {
+            together(&stage, job.id).await;
             tokio::task::yield_now().await;
         }
         settling.await.expect("settle");
+        together(&stage, job.id).await;
     }
+}
+
+/// Whichever of the two is read first, the other one is not behind it.
+async fn together(stage: &Stage, id: JobId) {
+    let logged = !stage.log(id).await.is_empty();
+    let settled = stage.job(id).await.state == State::Succeeded;
+    assert!(settled || !logged, "the log is ahead of the state");
+    let logged = !stage.log(id).await.is_empty();
+    assert!(logged || !settled, "the state is ahead of the log");
 }
 
 async fn without_an_entry_there_is_no_log(stage: Stage) {
