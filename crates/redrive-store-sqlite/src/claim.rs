@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use redrive_core::store::{ClaimRequest, Claimed, Wake};
-use redrive_core::{Job, State, StoreError, Timestamp};
+use redrive_core::{State, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Sorted;
@@ -33,50 +33,48 @@ fn wants(request: &ClaimRequest, lane: &Lane) -> bool {
 fn due(tx: &Tx<'_>, lanes: &[&Lane], limit: usize) -> Result<Vec<Read>, StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_due.sql")).sorted()?;
     let mut reader = Reader::new(tx.lanes);
-    let mut due = Vec::new();
+    let mut due: Vec<Read> = Vec::new();
     for peers in lanes.chunk_by(|a, b| a.priority == b.priority) {
         let start = due.len();
         let wanted = (limit - start) as i64;
         for lane in peers {
-            let rows = statement.query_map((lane.number, tx.now.as_ms(), wanted), |row| {
-                Ok((row.get(4)?, row.get(1)?, reader.read(row)?))
-            });
-            for row in rows.sorted()? {
-                let row: (i64, [u8; 16], Read) = row.sorted()?;
-                due.push(row);
+            let mut rows = statement.query((lane.number, tx.now.as_ms(), wanted)).sorted()?;
+            while let Some(row) = rows.next().sorted()? {
+                due.push(reader.read(row).sorted()?);
             }
         }
         if peers.len() > 1 {
-            due[start..].sort_by_key(|(at, id, _)| (*at, *id));
+            due[start..].sort_by_key(|read| (read.next_run_at, read.id()));
         }
         due.truncate(limit);
         if due.len() == limit {
             break;
         }
     }
-    Ok(due.into_iter().map(|(_, _, read)| read).collect())
+    Ok(due)
 }
 
 fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Claimed, StoreError> {
     let until = tx.now.after(request.lease);
     take(tx, request, &due, until)?;
     let mut claimed = none(tx);
-    for Read { seq, lane, job } in due {
-        let id = job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id);
+    claimed.jobs.reserve(due.len());
+    for read in due {
+        let (id, Read { seq, lane, job, .. }) = (read.id(), read);
         let state = job.as_ref().map_or(State::Pending, |job| job.state);
         tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
         tx.tally.leave(lane, state, 1);
         tx.tally.enter(lane, State::Running, 1);
         match job {
-            Ok(job) => claimed.jobs.push(Job {
-                state: State::Running,
-                attempt: job.attempt + 1,
-                epoch: job.epoch + 1,
-                started_at: Some(tx.now),
-                lease_until: Some(until),
-                worker: Some(request.worker.clone()),
-                ..job
-            }),
+            Ok(mut job) => {
+                job.state = State::Running;
+                job.attempt += 1;
+                job.epoch += 1;
+                job.started_at = Some(tx.now);
+                job.lease_until = Some(until);
+                job.worker = Some(request.worker.clone());
+                claimed.jobs.push(job);
+            }
             Err(mut unreadable) => {
                 unreadable.lease.epoch += 1;
                 unreadable.attempt += 1;

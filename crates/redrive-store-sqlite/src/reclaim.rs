@@ -15,8 +15,8 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claim
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim.sql")).sorted()?;
     let until = tx.now.after(request.lease);
     let mut claimed = claim::none(tx);
-    for Read { seq, lane, job } in expired {
-        let id = job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id);
+    for read in expired {
+        let (id, Read { seq, lane, job, .. }) = (read.id(), read);
         statement.execute(params![seq, tx.now.as_ms(), until.as_ms(), request.worker.as_str()]).sorted()?;
         tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
         match job {

@@ -54,7 +54,15 @@ pub(crate) struct Reader<'a> {
 pub(crate) struct Read {
     pub(crate) seq: i64,
     pub(crate) lane: i64,
+    pub(crate) next_run_at: i64,
     pub(crate) job: Result<Job, Unreadable>,
+}
+
+impl Read {
+    /// The job's id, which every row has.
+    pub(crate) fn id(&self) -> JobId {
+        self.job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id)
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -72,7 +80,7 @@ impl<'a> Reader<'a> {
             attempt: row.get(6).unwrap_or(0),
             problem: problem.to_string(),
         });
-        Ok(Read { seq: row.get(0)?, lane, job })
+        Ok(Read { seq: row.get(0)?, lane, next_run_at: row.get(4)?, job })
     }
 
     fn job(&mut self, row: &Row<'_>, id: JobId, lane: i64, epoch: Epoch) -> Result<Job, Invalid> {

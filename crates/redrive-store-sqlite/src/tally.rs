@@ -1,7 +1,5 @@
 //! How counts by lane and state change in one transaction.
 
-use std::collections::BTreeMap;
-
 use redrive_core::{State, StoreError};
 use rusqlite::Connection;
 
@@ -10,13 +8,17 @@ use crate::error::Sorted;
 /// Changes that are summed up and written once, before the commit.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    changes: BTreeMap<(i64, u8), i64>,
+    /// A handful of lanes and states at most, so that looking through them beats any map.
+    changes: Vec<(i64, State, i64)>,
 }
 
 impl Tally {
     /// `jobs` jobs appeared in `state`.
     pub(crate) fn enter(&mut self, lane: i64, state: State, jobs: i64) {
-        *self.changes.entry((lane, state.code())).or_default() += jobs;
+        match self.changes.iter_mut().find(|change| change.0 == lane && change.1 == state) {
+            Some(change) => change.2 += jobs,
+            None => self.changes.push((lane, state, jobs)),
+        }
     }
 
     /// `jobs` jobs left `state`.
@@ -27,8 +29,8 @@ impl Tally {
     /// Writes what has changed.
     pub(crate) fn write(&self, conn: &Connection) -> Result<(), StoreError> {
         let mut statement = conn.prepare_cached(include_str!("../sql/tally.sql")).sorted()?;
-        for ((lane, state), jobs) in self.changes.iter().filter(|(_, jobs)| **jobs != 0) {
-            statement.execute((lane, state, jobs)).sorted()?;
+        for (lane, state, jobs) in self.changes.iter().filter(|change| change.2 != 0) {
+            statement.execute((lane, state.code(), jobs)).sorted()?;
         }
         Ok(())
     }
