@@ -68,7 +68,10 @@ pub fn insert_same_row(
     batch: usize,
     payload: &[u8],
 ) -> rusqlite::Result<()> {
-    conn.execute("INSERT INTO redrive_lanes (lane, queue, kind, priority) VALUES (1, 'default', 'bench', 5)", ())?;
+    conn.execute(
+        "INSERT INTO redrive_lanes (lane, queue, kind, priority) VALUES (1, 'default', 'bench', 5)",
+        (),
+    )?;
     for first in (0..jobs).step_by(batch) {
         let tx = conn.transaction()?;
         {

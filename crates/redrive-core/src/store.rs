@@ -42,8 +42,8 @@ pub trait Store: Send + Sync {
     /// the holder must know.
     async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError>;
 
-    /// Takes over leases that have run out (`lease_until <= now`), longest ago first, under a new epoch and the new
-    /// holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
+    /// Takes over leases that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
+    /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
     /// Ends jobs that are not running; asks for the end of those that are.
@@ -65,8 +65,8 @@ pub trait Store: Send + Sync {
     /// The attempts of a job, oldest first.
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError>;
 
-    /// Removes up to `limit` jobs that ended at least their retention ago, with their logs; says how many. State by
-    /// state in the order of [`Retention::by_state`], longest ended first.
+    /// Removes up to `limit` jobs, at most [`BATCH_ITEMS_MAX`], that ended at least their retention ago, with their logs;
+    /// says how many. State by state in the order of [`Retention::by_state`], longest ended first, ties by id.
     async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
     /// Returns when something may have become claimable since `seen` was handed out by [`Store::claim`].
@@ -88,9 +88,9 @@ impl<T: Store + Records + ?Sized> Backend for T {}
 pub enum Enqueued {
     /// It is new.
     Created(JobId),
-    /// The same request was there before, as this job.
+    /// The same id, or the same request under the same key, was there before, as this job.
     Existing(JobId),
-    /// The key or id belongs to a different request, this job.
+    /// The key belongs to a different request, this job.
     Conflict(JobId),
 }
 

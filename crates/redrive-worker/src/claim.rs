@@ -176,7 +176,8 @@ fn spawn(attempts: &Attempts, ready: Vec<Attempt>) {
     if let Some(running) = &mut *lock(attempts) {
         for attempt in ready {
             let span = span_of(&attempt.job);
-            running.spawn(execute(attempt).instrument(span));
+            // Boxed: a future of this size would be moved several times on its way into its task.
+            running.spawn(Box::pin(execute(attempt).instrument(span)));
         }
         while running.try_join_next().is_some() {}
     }
