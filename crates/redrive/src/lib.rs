@@ -35,7 +35,7 @@
 //! # }
 //! ```
 //!
-//! Without durability the same policies drive [`retry`]:
+//! Without durability the same policies drive [`retry()`]:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
