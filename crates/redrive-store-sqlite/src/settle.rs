@@ -2,8 +2,7 @@
 
 use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
-use redrive_core::verdict::Effect;
-use redrive_core::{Lease, Reason, State, StoreError, Timestamp, Verdict};
+use redrive_core::{Reason, State, StoreError, Timestamp, Verdict};
 use rusqlite::{CachedStatement, Connection, params};
 
 use crate::error::Sorted;
@@ -89,16 +88,14 @@ fn settled(tx: &mut Tx<'_>, found: &Found<'_>, state: State) -> Settled {
 }
 
 struct Statements<'a> {
-    end: CachedStatement<'a>,
-    go_on: CachedStatement<'a>,
+    settle: CachedStatement<'a>,
     log: CachedStatement<'a>,
 }
 
 impl<'a> Statements<'a> {
     fn prepare(conn: &'a Connection) -> Result<Self, StoreError> {
         Ok(Self {
-            end: conn.prepare_cached(include_str!("../sql/settle_end.sql")).sorted()?,
-            go_on: conn.prepare_cached(include_str!("../sql/settle_on.sql")).sorted()?,
+            settle: conn.prepare_cached(include_str!("../sql/settle.sql")).sorted()?,
             log: conn.prepare_cached(include_str!("../sql/settle_entry.sql")).sorted()?,
         })
     }
@@ -113,67 +110,28 @@ impl<'a> Statements<'a> {
     ) -> Result<Option<State>, StoreError> {
         let effect = settlement.verdict.effect();
         for (cancelling, state) in [(false, effect.state), (true, effect.state_if_cancelling)] {
-            let applied = if state.is_final() {
-                self.end(settlement, place, &effect, cancelling, state, now)?
-            } else {
-                self.go_on(settlement, place, &effect, cancelling, state, now)?
-            };
-            if applied {
+            let wait = effect.wait.filter(|_| state.is_claimable());
+            let applied = self.settle.execute(params![
+                place.seq,
+                settlement.lease.id.0.as_bytes(),
+                settlement.lease.epoch as i64,
+                cancelling,
+                state.code(),
+                state.is_final().then_some(now.as_ms()),
+                wait.map(|wait| now.after(wait).as_ms()),
+                // Only a wait between two attempts counts for decorrelated jitter; a snooze is no such wait.
+                wait.filter(|_| state == State::Retrying).map(ceil_ms),
+                effect.refund,
+                ceil_ms(effect.budget_pause),
+                settlement.error,
+                output(&settlement.verdict),
+                settlement.verdict.reason().map(Reason::name),
+            ]);
+            if applied.sorted()? == 1 {
                 return Ok(Some(state));
             }
         }
         Ok(None)
-    }
-
-    fn end(
-        &mut self,
-        settlement: &Settlement,
-        place: &Place,
-        effect: &Effect,
-        cancelling: bool,
-        state: State,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let Lease { id, epoch } = settlement.lease;
-        let applied = self.end.execute(params![
-            place.seq,
-            id.0.as_bytes(),
-            epoch as i64,
-            cancelling,
-            state.code(),
-            now.as_ms(),
-            effect.refund,
-            ceil_ms(effect.budget_pause),
-            settlement.error,
-            output(&settlement.verdict),
-            settlement.verdict.reason().map(Reason::name),
-        ]);
-        Ok(applied.sorted()? == 1)
-    }
-
-    fn go_on(
-        &mut self,
-        settlement: &Settlement,
-        place: &Place,
-        effect: &Effect,
-        cancelling: bool,
-        state: State,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let Lease { id, epoch } = settlement.lease;
-        let applied = self.go_on.execute(params![
-            place.seq,
-            id.0.as_bytes(),
-            epoch as i64,
-            cancelling,
-            state.code(),
-            effect.wait.map(|wait| now.after(wait).as_ms()),
-            effect.refund,
-            ceil_ms(effect.budget_pause),
-            settlement.error,
-            planned_wait_ms(effect, state),
-        ]);
-        Ok(applied.sorted()? == 1)
     }
 
     /// Logs the attempt, if it is to be logged, with what its settlement came to.
@@ -185,8 +143,7 @@ impl<'a> Statements<'a> {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let Some(entry) = &settlement.entry else { return Ok(()) };
-        let effect = settlement.verdict.effect();
-        let next_run_at = effect.wait.filter(|_| state.is_claimable()).map(|wait| now.after(wait).as_ms());
+        let wait = settlement.verdict.effect().wait.filter(|_| state.is_claimable());
         let logged = self.log.execute(params![
             settlement.lease.id.0.as_bytes(),
             settlement.lease.epoch as i64,
@@ -199,16 +156,11 @@ impl<'a> Statements<'a> {
             entry.detail,
             place.worker.as_ref().map(redrive_core::WorkerId::as_str),
             state.code(),
-            effect.wait.filter(|_| state.is_claimable()).map(ceil_ms),
-            next_run_at,
+            wait.map(ceil_ms),
+            wait.map(|wait| now.after(wait).as_ms()),
         ]);
         logged.sorted().map(|_| ())
     }
-}
-
-/// Only a wait between two attempts counts for decorrelated jitter; a snooze is no such wait.
-fn planned_wait_ms(effect: &Effect, state: State) -> Option<i64> {
-    effect.wait.filter(|_| state == State::Retrying).map(ceil_ms)
 }
 
 fn output(verdict: &Verdict) -> Option<&[u8]> {
