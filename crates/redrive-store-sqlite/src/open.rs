@@ -208,7 +208,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Refused(format!(
-            "{} is open in another process; stop that one, or use postgres:// for several processes",
+            "{} is open in another process; stop that one, or give this one a file of its own",
             path.display()
         ))),
         Err(TryLockError::Error(error)) => Err(refused(error)),
