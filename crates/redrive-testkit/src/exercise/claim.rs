@@ -14,6 +14,7 @@ use super::stage::{
 
 chapter!("claim":
     takes_lease_attempt_and_epoch_in_one_write,
+    takes_only_what_is_due_among_its_neighbours,
     a_second_attempt_is_charged_on_top,
     takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id,
     breaks_ties_by_id_and_not_by_arrival,
@@ -34,6 +35,28 @@ chapter!("claim":
     next_due_is_of_matching_jobs_only,
     a_lease_ends_when_it_was_told_to,
 );
+
+/// A store may write neighbours together; those in between that are not due, or are held, stay as they are.
+async fn takes_only_what_is_due_among_its_neighbours(stage: Stage) {
+    let mut jobs = Vec::new();
+    for n in 0..9 {
+        let start = if n % 3 == 1 { Start::After(ms(5_000)) } else { Start::Now };
+        jobs.push(stage.enqueue(NewJob { start, ..stage.new_job() }).await);
+    }
+    let first = ids(&stage.claim(2).await);
+    let rest = ids(&stage.claim(9).await);
+    assert_eq!((first.len(), rest.len()), (2, 4));
+    for (n, id) in jobs.into_iter().enumerate() {
+        let job = stage.job(id).await;
+        let due = n % 3 != 1;
+        assert_eq!(
+            (job.state == State::Running, job.attempt, job.epoch),
+            (due, due.into(), due.into()),
+            "{n}"
+        );
+        assert_eq!(first.contains(&id) || rest.contains(&id), due, "{n}");
+    }
+}
 
 async fn takes_lease_attempt_and_epoch_in_one_write(stage: Stage) {
     let id = stage.enqueue(stage.new_job()).await;

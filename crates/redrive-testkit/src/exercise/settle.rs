@@ -20,6 +20,7 @@ chapter!("settle":
     a_lease_settles_once_from_16_callers,
     settle_and_reclaim_at_once_have_one_winner,
     a_batch_answers_item_by_item,
+    neighbours_settle_whatever_became_of_one,
     a_full_batch_is_settled,
     the_log_holds_what_the_worker_said,
     state_and_log_appear_together,
@@ -140,6 +141,23 @@ async fn a_batch_answers_item_by_item(stage: Stage) {
     assert_eq!(stage.job(jobs[0].id).await.state, State::Succeeded);
     assert_eq!(stage.job(jobs[1].id).await, jobs[1]);
     assert_eq!(stage.job(jobs[2].id).await.state, State::Retrying);
+}
+
+/// A store may write neighbours together; one that is lost and one that is being cancelled cost the others nothing.
+async fn neighbours_settle_whatever_became_of_one(stage: Stage) {
+    stage.enqueue_some(7).await;
+    let jobs = stage.claim(7).await;
+    stage.settle(jobs[2].lease(), Verdict::Retry(ms(50))).await;
+    stage.cancel(jobs[5].id).await;
+    let lost = stage.job(jobs[2].id).await;
+    let batch = jobs.iter().map(|job| settlement(job.lease(), Verdict::Complete(None)));
+    let answers = stage.store.settle(batch.collect()).await.expect("settle");
+    let mut expected = vec![Settled::Applied(State::Succeeded); 7];
+    expected[2] = Settled::LeaseLost;
+    assert_eq!(answers, expected);
+    assert_eq!(stage.job(jobs[2].id).await, lost);
+    let stats = stage.store.stats().await.expect("stats");
+    assert_eq!((stats.in_state(State::Succeeded), stats.in_state(State::Running)), (6, 0));
 }
 
 async fn a_full_batch_is_settled(stage: Stage) {
