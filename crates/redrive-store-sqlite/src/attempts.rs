@@ -35,8 +35,12 @@ fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
             detail: row.get(7)?,
         },
         worker: row.get::<_, Option<String>>(8)?.and_then(|worker| WorkerId::new(worker).ok()),
-        led_to: State::from_code(row.get(9)?).unwrap_or(State::Dead),
+        led_to: led_to(row.get(9)?)?,
         wait: row.get::<_, Option<i64>>(10)?.map(millis),
         next_run_at: row.get::<_, Option<i64>>(11)?.map(Timestamp::from_ms),
     })
+}
+
+fn led_to(code: u8) -> rusqlite::Result<State> {
+    State::from_code(code).ok_or(rusqlite::Error::IntegralValueOutOfRange(9, code.into()))
 }

@@ -5,6 +5,13 @@ use rusqlite::ErrorCode;
 
 /// Sorts an error by what the caller can do about it.
 pub(crate) fn sort(error: rusqlite::Error) -> StoreError {
+    // A value that is not of its column's sort was not written by this store.
+    if let rusqlite::Error::IntegralValueOutOfRange(..)
+    | rusqlite::Error::FromSqlConversionFailure(..)
+    | rusqlite::Error::InvalidColumnType(..) = error
+    {
+        return StoreError::Corrupt(error.to_string());
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy(Box::new(error)),
         Some(ErrorCode::DiskFull) => StoreError::Full(Box::new(error)),

@@ -113,6 +113,23 @@ async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn a_damaged_log_says_so_instead_of_making_something_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let store = open(&path);
+    let id = JobId(Uuid::from_u128(1));
+    drop(store);
+    let conn = Connection::open(&path).expect("opens");
+    let sql =
+        "INSERT INTO redrive_attempts (job, epoch, run, attempt, started_at, duration_ms, outcome, led_to)
+               VALUES (?1, 1, 1, 1, 0, 0, 'failed', 77)";
+    conn.execute(sql, [id.0.as_bytes()]).expect("damaged");
+    drop(conn);
+    let error = open(&path).attempts(id, PageRequest::first(10)).await.expect_err("77 is no state");
+    assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_full_store_says_so_loses_nothing_and_goes_on_when_there_is_room() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options::default().with_db_bytes_max(1024 * 1024);
