@@ -9,14 +9,16 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 8] = [
+const DIRECTIONS: [(&str, &[&str]); 10] = [
     ("redrive-core", &[]),
     ("redrive-store-sqlite", &["redrive-core"]),
     ("redrive-worker", &["redrive-core"]),
     ("redrive-testkit", &["redrive-core", "redrive-worker"]),
     ("redrive", &["redrive-core", "redrive-worker", "redrive-store-sqlite"]),
     ("redrive-bench", &["redrive-core", "redrive-worker", "redrive-store-sqlite"]),
-    ("redrive-cli", &["redrive-core", "redrive", "redrive-bench"]),
+    ("redrive-delivery", &["redrive-core", "redrive-worker"]),
+    ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
+    ("redrive-cli", &["redrive-core", "redrive", "redrive-bench", "redrive-server"]),
     ("xtask", &[]),
 ];
 

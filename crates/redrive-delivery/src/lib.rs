@@ -1,0 +1,1 @@
+//! Delivers HTTP and gRPC calls under a policy, without making an outage worse.
