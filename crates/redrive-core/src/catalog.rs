@@ -78,6 +78,30 @@ pub async fn latest(records: &dyn Records, name: &PolicyName) -> Result<Option<P
     Ok(current(records, name).await?.map(|head| head.policy))
 }
 
+/// Takes a name out of use; says whether it was in use. Its versions stay, for the jobs that were created with them.
+pub async fn remove(records: &dyn Records, name: &PolicyName) -> Result<bool, StoreError> {
+    let change = Change { kind: CURRENT.to_owned(), id: name.to_string(), expect: Expect::Any, value: None };
+    let there = records.read(CURRENT, name.as_str()).await?.is_some();
+    if there {
+        records.write(change).await?;
+    }
+    Ok(there)
+}
+
+/// The current version of each name, in the order of names, those after `after`, at most `limit`.
+pub async fn current_all(
+    records: &dyn Records,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<PolicyRef>, StoreError> {
+    let heads = records.scan(CURRENT, after, limit).await?;
+    let reference = |record: &Record| {
+        let Pointer { version } = parse(record, CURRENT)?;
+        Ok(PolicyRef { name: PolicyName::new(record.id.as_str())?, version })
+    };
+    heads.iter().map(reference).collect()
+}
+
 /// Which version is current, and the record that says so.
 struct Head {
     policy: PolicyRef,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::invalid::Invalid;
 use crate::lifecycle::State;
-use crate::limits::{HORIZON, PAYLOAD_BYTES_MAX};
+use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX};
 use crate::names::{IdempotencyKey, Kind, Queue, Tenant, WorkerId};
 use crate::policy::{Policy, PolicyRef};
 use crate::time::Timestamp;
@@ -140,6 +140,10 @@ pub struct NewJob {
     pub start: Start,
     /// How long one attempt may take; the policy's or worker's limit when absent.
     pub timeout: Option<Duration>,
+    /// How long a claim of it is leased; the worker's lease when absent.
+    pub lease: Option<Duration>,
+    /// What it is about, for lists: where a delivery goes.
+    pub subject: Option<String>,
     /// Free text of the caller's, usually JSON, kept beside the payload.
     pub metadata: Option<String>,
 }
@@ -158,6 +162,8 @@ impl NewJob {
             idempotency: None,
             start: Start::Now,
             timeout: None,
+            lease: None,
+            subject: None,
             metadata: None,
         }
     }
@@ -171,6 +177,12 @@ impl NewJob {
         }
         if self.metadata.as_ref().is_some_and(|text| text.len() > PAYLOAD_BYTES_MAX) {
             return Err(Invalid::new("metadata", format!("at most {PAYLOAD_BYTES_MAX} bytes are allowed")));
+        }
+        if self.subject.as_ref().is_some_and(|text| text.len() > SUBJECT_BYTES_MAX) {
+            return Err(Invalid::new("subject", format!("at most {SUBJECT_BYTES_MAX} bytes are allowed")));
+        }
+        if self.lease.is_some_and(|lease| !(LEASE_MIN..=LEASE_MAX).contains(&lease)) {
+            return Err(Invalid::new("lease", format!("must be from {LEASE_MIN:?} to {LEASE_MAX:?}")));
         }
         Ok(())
     }
@@ -220,10 +232,14 @@ pub struct Job {
     pub payload: Vec<u8>,
     /// What makes its enqueue repeatable.
     pub key: Option<IdempotencyKey>,
+    /// What it is about, for lists.
+    pub subject: Option<String>,
     /// Free text of the caller's.
     pub metadata: Option<String>,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
+    /// How long a claim of it is leased; the worker's lease when absent.
+    pub lease: Option<Duration>,
     /// Which run it is: 1, and one more for each redrive.
     pub run: u32,
     /// Attempts charged in this run.
@@ -252,6 +268,8 @@ pub struct Job {
     pub output: Option<Vec<u8>>,
     /// The last failure.
     pub last_error: Option<String>,
+    /// With which number the other side last answered: an HTTP status or a gRPC code.
+    pub last_status: Option<u16>,
     /// Why it is dead.
     pub reason: Option<Reason>,
 }

@@ -9,6 +9,7 @@ pub mod invalid;
 pub mod job;
 pub mod lifecycle;
 pub mod limits;
+pub mod listing;
 pub mod names;
 pub mod policy;
 pub mod records;

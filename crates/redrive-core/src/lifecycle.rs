@@ -40,6 +40,8 @@ pub enum Event {
     Retry,
     /// The handler asked to be run later.
     Snooze,
+    /// Something holds the handler back until later.
+    Park,
     /// The worker hands the lease back.
     Release,
     /// The handler waits for something outside.
@@ -57,27 +59,31 @@ pub enum Event {
 /// The state that follows `state` when `event` happens.
 pub fn transition(state: State, event: Event) -> Result<State, IllegalTransition> {
     use Event::{
-        Cancel, Claim, Complete, DeadLetter, Reclaim, Redrive, Release, Resume, Retry, Snooze, Wait,
+        Cancel, Claim, Complete, DeadLetter, Park, Reclaim, Redrive, Release, Resume, Retry, Snooze, Wait,
     };
     use State::{Cancelled, Dead, Pending, Retrying, Running, Succeeded, Waiting};
     match (state, event) {
         (Pending | Retrying, Claim) | (Running, Reclaim) => Ok(Running),
         (Running, Complete) => Ok(Succeeded),
         (Running, Retry) => Ok(Retrying),
-        (Running, Snooze | Release) | (Waiting, Resume) | (Dead, Redrive) => Ok(Pending),
+        (Running, Snooze | Park | Release) | (Waiting, Resume) | (Dead, Redrive) => Ok(Pending),
         (Running, Wait) => Ok(Waiting),
         (Running, DeadLetter) => Ok(Dead),
         (Pending | Retrying | Waiting | Running, Cancel) => Ok(Cancelled),
         (
             Pending | Retrying,
-            Reclaim | Complete | Retry | Snooze | Release | Wait | Resume | DeadLetter | Redrive,
+            Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | DeadLetter | Redrive,
         )
         | (Running, Claim | Resume | Redrive)
-        | (Waiting, Claim | Reclaim | Complete | Retry | Snooze | Release | Wait | DeadLetter | Redrive)
+        | (
+            Waiting,
+            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | DeadLetter | Redrive,
+        )
         | (Succeeded | Cancelled, _)
         | (
             Dead,
-            Claim | Reclaim | Complete | Retry | Snooze | Release | Wait | Resume | DeadLetter | Cancel,
+            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | DeadLetter
+            | Cancel,
         ) => Err(IllegalTransition { state, event }),
     }
 }
@@ -157,12 +163,13 @@ impl std::str::FromStr for State {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Claim,
         Self::Reclaim,
         Self::Complete,
         Self::Retry,
         Self::Snooze,
+        Self::Park,
         Self::Release,
         Self::Wait,
         Self::Resume,

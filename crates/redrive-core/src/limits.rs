@@ -2,14 +2,21 @@
 
 use std::time::Duration;
 
-/// Bytes of payload kept on the job's row; larger ones belong in an object store.
-pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of payload kept on the job's row: a body of 64 KiB with what says where it goes. Larger ones belong in an object
+/// store.
+pub const PAYLOAD_BYTES_MAX: usize = 96 * 1024;
 /// Bytes of a handler's output kept on the job's row.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the last error and of each attempt's error; what is longer is cut.
 pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of the name of a queue, kind, tenant, policy or worker.
 pub const NAME_BYTES_MAX: usize = 128;
+/// Bytes of what a job is about, as lists show it.
+pub const SUBJECT_BYTES_MAX: usize = 2048;
+/// Bytes of the evidence kept with one attempt.
+pub const DETAIL_BYTES_MAX: usize = 16 * 1024;
+/// Jobs that one settlement may enqueue.
+pub const FOLLOW_UPS_MAX: usize = 8;
 /// Bytes of an idempotency key.
 pub const KEY_BYTES_MAX: usize = 256;
 /// Items in one call of `enqueue`, `claim`, `settle` or any other verb that takes a batch.
@@ -20,8 +27,14 @@ pub const PAGE_ITEMS_MAX: usize = 1000;
 pub const RECORD_BYTES_MAX: usize = 64 * 1024;
 /// How far ahead a job may be scheduled, and the longest wait between two attempts.
 pub const HORIZON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The shortest lease that a job or policy may ask for; it is renewed three times as often.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
+/// The longest lease: a crash leaves a job alone for so long.
+pub const LEASE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// Attempts that a policy may allow.
 pub const ATTEMPTS_MAX: u32 = 10_000;
+/// Bytes of all that the faces keep with a policy.
+pub const ANNOTATIONS_BYTES_MAX: usize = 8 * 1024;
 /// Entries in a schedule backoff.
 pub const DELAYS_ITEMS_MAX: usize = 100;
 

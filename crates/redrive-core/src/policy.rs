@@ -6,6 +6,7 @@ pub mod jitter;
 pub mod presets;
 pub mod preview;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -21,7 +22,7 @@ pub use preview::{Preview, Retry};
 
 use crate::chance::Chance;
 use crate::invalid::Invalid;
-use crate::limits::{ATTEMPTS_MAX, HORIZON};
+use crate::limits::{ANNOTATIONS_BYTES_MAX, ATTEMPTS_MAX, HORIZON, LEASE_MAX, LEASE_MIN};
 use crate::names::PolicyName;
 
 /// A retry policy. Every value of it is legal by construction, so that planning never fails.
@@ -54,6 +55,17 @@ pub struct Policy {
     /// How long one attempt may take; the worker's own limit when absent.
     #[serde(rename = "attemptTimeoutMs", with = "crate::time::millis::option", default)]
     pub attempt_timeout: Option<Duration>,
+    /// How long the claim of one attempt is leased; the worker's lease when absent.
+    #[serde(
+        rename = "visibilityTimeoutMs",
+        with = "crate::time::millis::option",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub lease: Option<Duration>,
+    /// What a face of the engine keeps with a policy, by name. The decision never looks at it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl Default for Policy {
@@ -92,6 +104,29 @@ impl Policy {
     /// Ends one attempt after `timeout`.
     pub fn with_attempt_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
         Self { attempt_timeout: timeout.into(), ..self }
+    }
+
+    /// Leases the claim of one attempt for `lease`, from [`LEASE_MIN`] to [`LEASE_MAX`].
+    pub fn with_lease(self, lease: impl Into<Option<Duration>>) -> Result<Self, Invalid> {
+        let lease = lease.into();
+        if lease.is_some_and(|lease| !(LEASE_MIN..=LEASE_MAX).contains(&lease)) {
+            let problem = format!("must be from {} to {}", LEASE_MIN.as_millis(), LEASE_MAX.as_millis());
+            return Err(Invalid::new("visibilityTimeoutMs", problem));
+        }
+        Ok(Self { lease, ..self })
+    }
+
+    /// Keeps `text` under `name` with the policy.
+    pub fn with_annotation(mut self, name: &str, text: impl Into<String>) -> Result<Self, Invalid> {
+        self.annotations.insert(name.to_owned(), text.into());
+        let bytes: usize = self.annotations.iter().map(|(name, text)| name.len() + text.len()).sum();
+        if bytes > ANNOTATIONS_BYTES_MAX {
+            return Err(Invalid::new(
+                "annotations",
+                format!("at most {ANNOTATIONS_BYTES_MAX} bytes are allowed"),
+            ));
+        }
+        Ok(self)
     }
 
     /// The wait after `failed` attempts have failed, never shorter than what the other side asked for.

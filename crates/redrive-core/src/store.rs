@@ -1,21 +1,20 @@
 //! What a store must do: the life of a job, in batches, fenced by epochs.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::invalid::Invalid;
-use crate::job::{Attempt, Entry, Epoch, Job, JobId, Lease, NewJob};
+use crate::job::{Attempt, Entry, Job, JobId, Lease, NewJob};
 use crate::lifecycle::State;
-use crate::limits::{BATCH_ITEMS_MAX, OUTPUT_BYTES_MAX, PAGE_ITEMS_MAX};
-use crate::names::{IdempotencyKey, Kind, Queue, Tenant, WorkerId};
-use crate::policy::PolicyRef;
+use crate::limits::{BATCH_ITEMS_MAX, DETAIL_BYTES_MAX, FOLLOW_UPS_MAX, OUTPUT_BYTES_MAX};
+use crate::names::{Kind, Queue, WorkerId};
 use crate::records::Records;
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
+
+pub use crate::listing::{Cursor, Filter, Page, PageRequest};
 
 /// The life of a job. Each method is one atomic write or read; results stand in the order of what was asked.
 ///
@@ -28,21 +27,23 @@ pub trait Store: Send + Sync {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError>;
 
     /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id; raises the
-    /// epoch and charges an attempt in the same write. Never from a queue with a [`crate::records::PAUSED`] record.
+    /// epoch and charges an attempt in the same write. A job's own lease goes before the request's. Never from a queue with a [`crate::records::PAUSED`] record.
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError>;
 
     /// Applies [`Verdict::effect`] under each lease and writes the log entry with it. Valid as long as the job is running
     /// in that epoch, however late; a lease that was lost changes nothing.
     ///
+    /// Follow-ups are enqueued in the same write, as by [`Store::enqueue`]; under a lost lease they are not.
+    ///
     /// `next_run_at` and `wait` change only when the job is claimable afterwards, `wait` only by a retry. The lease ends;
-    /// `worker` and `last_error` stay as evidence.
+    /// `worker`, `last_error` and `last_status` stay as evidence.
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError>;
 
     /// Renews leases for `lease` from now, those too that have run out but were not taken over, and brings back what
     /// the holder must know.
     async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError>;
 
-    /// Takes over leases that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
+    /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
     /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
@@ -52,6 +53,9 @@ pub trait Store: Send + Sync {
     /// Gives dead jobs a fresh run, due at once: attempts, wait, budget, reason, output and cancel request start again;
     /// the log and `last_error` stay.
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError>;
+
+    /// Makes jobs due now that wait for their time. The budget of one that was not yet due counts from now.
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError>;
 
     /// Removes dead jobs with their logs.
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError>;
@@ -71,7 +75,7 @@ pub trait Store: Send + Sync {
 
     /// Returns when something may have become claimable since `seen` was handed out by [`Store::claim`].
     ///
-    /// Enqueue, redrive, a settlement into a claimable state and every write of a record wake. A wake-up may be lost:
+    /// Enqueue, redrive, run-now, follow-ups, a settlement into a claimable state and every write of a record wake. A wake-up may be lost:
     /// callers poll as well. It says nothing about jobs that become due by time.
     async fn wait(&self, seen: Wake);
 
@@ -123,6 +127,8 @@ pub struct ClaimRequest {
 pub struct ReclaimRequest {
     /// Who asks.
     pub worker: WorkerId,
+    /// Of these kinds; none means all.
+    pub kinds: Vec<Kind>,
     /// At most this many, up to [`BATCH_ITEMS_MAX`].
     pub limit: usize,
     /// For how long the new lease lasts; it only has to cover the settlement.
@@ -170,13 +176,30 @@ pub struct Settlement {
     pub verdict: Verdict,
     /// The error to keep on the row; none keeps the last one.
     pub error: Option<String>,
+    /// With which number the other side answered; none keeps the last one.
+    pub status: Option<u16>,
     /// What to write into the attempt log, if anything.
     pub entry: Option<Entry>,
+    /// Jobs to enqueue with it, [`FOLLOW_UPS_MAX`] at most.
+    pub follow_ups: Vec<NewJob>,
 }
 
 impl Settlement {
+    /// One that applies `verdict` and says nothing more.
+    pub fn new(lease: Lease, verdict: Verdict) -> Self {
+        Self { lease, verdict, error: None, status: None, entry: None, follow_ups: Vec::new() }
+    }
+
     /// Refuses what no store would take.
     pub fn check(&self) -> Result<(), Invalid> {
+        if self.follow_ups.len() > FOLLOW_UPS_MAX {
+            return Err(Invalid::new("followUps", format!("at most {FOLLOW_UPS_MAX} are allowed")));
+        }
+        let detail = self.entry.as_ref().and_then(|entry| entry.detail.as_ref());
+        if detail.is_some_and(|detail| detail.len() > DETAIL_BYTES_MAX) {
+            return Err(Invalid::new("detail", format!("at most {DETAIL_BYTES_MAX} bytes are allowed")));
+        }
+        self.follow_ups.iter().try_for_each(NewJob::check)?;
         match &self.verdict {
             Verdict::Complete(Some(output)) if output.len() > OUTPUT_BYTES_MAX => {
                 Err(Invalid::new("output", format!("at most {OUTPUT_BYTES_MAX} bytes are allowed")))
@@ -184,6 +207,7 @@ impl Settlement {
             Verdict::Complete(_)
             | Verdict::Retry(_)
             | Verdict::Snooze(_)
+            | Verdict::Park(_)
             | Verdict::Wait
             | Verdict::Release
             | Verdict::DeadLetter(_)
@@ -236,6 +260,17 @@ pub enum Redriven {
     NotFound,
 }
 
+/// What came of making a job due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunNow {
+    /// It is due.
+    Done,
+    /// It does not wait for its time but is in this state.
+    NotWaiting(State),
+    /// There is no such job.
+    NotFound,
+}
+
 /// What came of a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discarded {
@@ -245,136 +280,6 @@ pub enum Discarded {
     NotDead(State),
     /// There is no such job.
     NotFound,
-}
-
-/// Which jobs to list; what is absent does not narrow.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Filter {
-    /// In one of these states; none means all.
-    pub states: Vec<State>,
-    /// Of this tenant.
-    pub tenant: Option<Tenant>,
-    /// In this queue.
-    pub queue: Option<Queue>,
-    /// Of this kind.
-    pub kind: Option<Kind>,
-    /// Under this version of a policy.
-    pub policy: Option<PolicyRef>,
-    /// With this key.
-    pub key: Option<IdempotencyKey>,
-    /// Enqueued at or after this instant.
-    pub created_from: Option<Timestamp>,
-    /// Enqueued before this instant.
-    pub created_before: Option<Timestamp>,
-}
-
-impl Filter {
-    /// Whether `job` is one of them.
-    pub fn matches(&self, job: &Job) -> bool {
-        fn is<T: PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
-            wanted.is_none_or(|wanted| wanted == actual)
-        }
-        (self.states.is_empty() || self.states.contains(&job.state))
-            && is(self.tenant.as_ref(), &job.tenant)
-            && is(self.queue.as_ref(), &job.queue)
-            && is(self.kind.as_ref(), &job.kind)
-            && is(self.policy.as_ref(), &job.policy)
-            && self.key.as_ref().is_none_or(|key| job.key.as_ref() == Some(key))
-            && self.created_from.is_none_or(|from| job.created_at >= from)
-            && self.created_before.is_none_or(|before| job.created_at < before)
-    }
-}
-
-/// Which page of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PageRequest {
-    /// Where the page before ended.
-    pub after: Option<Cursor>,
-    /// At most this many items, from 1 to [`PAGE_ITEMS_MAX`].
-    pub limit: usize,
-}
-
-impl PageRequest {
-    /// The first page.
-    pub fn first(limit: usize) -> Self {
-        Self { after: None, limit }
-    }
-
-    /// Refuses a limit out of range.
-    pub fn check(&self) -> Result<(), Invalid> {
-        if (1..=PAGE_ITEMS_MAX).contains(&self.limit) {
-            Ok(())
-        } else {
-            Err(Invalid::new("limit", format!("must be from 1 to {PAGE_ITEMS_MAX}, is {}", self.limit)))
-        }
-    }
-}
-
-/// Where a page ended. Its text is opaque to users and safe to accept from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cursor {
-    /// After this job.
-    Job(JobId),
-    /// After this attempt.
-    Attempt(Epoch),
-}
-
-impl Cursor {
-    /// The job it stands at; a cursor of another list is refused.
-    pub fn job(self) -> Result<JobId, Invalid> {
-        match self {
-            Self::Job(id) => Ok(id),
-            Self::Attempt(_) => Err(Invalid::new("cursor", "belongs to a list of attempts")),
-        }
-    }
-
-    /// The attempt it stands at; a cursor of another list is refused.
-    pub fn attempt(self) -> Result<Epoch, Invalid> {
-        match self {
-            Self::Attempt(epoch) => Ok(epoch),
-            Self::Job(_) => Err(Invalid::new("cursor", "belongs to a list of jobs")),
-        }
-    }
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Job(id) => write!(f, "j{}", id.0.simple()),
-            Self::Attempt(epoch) => write!(f, "a{epoch:x}"),
-        }
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        let parsed = match text.split_at_checked(1) {
-            Some(("j", id)) => id.parse().ok().map(Self::Job),
-            Some(("a", epoch)) => Epoch::from_str_radix(epoch, 16).ok().map(Self::Attempt),
-            _ => None,
-        };
-        parsed.ok_or_else(|| Invalid::new("cursor", "is not one that a list returned"))
-    }
-}
-
-/// A page of a list.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Page<T> {
-    /// Its items.
-    pub items: Vec<T>,
-    /// Where to go on; none means that this was the last page.
-    pub next: Option<Cursor>,
-}
-
-impl<T> Page<T> {
-    /// Makes a page of `limit` from items fetched with one to spare; the spare one says that there is more.
-    pub fn cut(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> Cursor) -> Self {
-        let more = items.len() > limit;
-        items.truncate(limit);
-        let next = if more { items.last().map(cursor) } else { None };
-        Self { items, next }
-    }
 }
 
 /// How long jobs are kept after they have ended.
@@ -472,18 +377,6 @@ impl StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cursor_survives_its_text_and_a_forged_one_is_refused() {
-        for cursor in [Cursor::Job(JobId(uuid::Uuid::max())), Cursor::Attempt(77)] {
-            assert_eq!(cursor.to_string().parse(), Ok(cursor));
-        }
-        for text in ["", "j", "jxyz", "a", "a-1", "z1", "é", "j00000000-0000-0000-0000-00000000000g"] {
-            assert_eq!(text.parse::<Cursor>().unwrap_err().field, "cursor", "{text}");
-        }
-        assert_eq!(Cursor::Attempt(1).job().unwrap_err().field, "cursor");
-        assert_eq!(Cursor::Job(JobId(uuid::Uuid::nil())).attempt().unwrap_err().field, "cursor");
-    }
 
     #[test]
     fn only_what_may_pass_is_worth_another_try() {

@@ -18,12 +18,13 @@ pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn
     match outcome {
         Outcome::Done(output) => Verdict::Complete(output.clone()),
         Outcome::Snooze(wait) => Verdict::Snooze((*wait).min(HORIZON)),
+        Outcome::Park(wait) => Verdict::Park((*wait).min(HORIZON)),
         Outcome::Wait => Verdict::Wait,
         Outcome::Released => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
-        Outcome::Reject(_) => Verdict::DeadLetter(Reason::NotRetryable),
+        Outcome::Reject(failure) => Verdict::DeadLetter(failure.fault.final_reason()),
         Outcome::Fail(failure) if !run.policy.eligibility.covers(failure.fault) => {
-            Verdict::DeadLetter(Reason::NotRetryable)
+            Verdict::DeadLetter(failure.fault.final_reason())
         }
         Outcome::Fail(_) | Outcome::LeaseExpired if run.is_last_attempt() => {
             Verdict::DeadLetter(Reason::AttemptsExhausted)
@@ -83,6 +84,8 @@ pub enum Outcome {
     Reject(Failure),
     /// It asks to be run again later; costs no attempt.
     Snooze(Duration),
+    /// Its turn has not come: something between the worker and the work holds it back. Costs no attempt; the budget goes on.
+    Park(Duration),
     /// It waits for something outside; costs no attempt.
     Wait,
     /// It was aborted by request.
@@ -114,7 +117,12 @@ impl Outcome {
         match self {
             Self::Fail(failure) | Self::Reject(failure) => Some(&failure.message),
             Self::LeaseExpired => Some("worker lease expired"),
-            Self::Done(_) | Self::Snooze(_) | Self::Wait | Self::Cancelled | Self::Released => None,
+            Self::Done(_)
+            | Self::Snooze(_)
+            | Self::Park(_)
+            | Self::Wait
+            | Self::Cancelled
+            | Self::Released => None,
         }
     }
 
@@ -125,10 +133,16 @@ impl Outcome {
             Self::Fail(failure) => match failure.fault {
                 Fault::Timeout => "timeout",
                 Fault::Panic => "panic",
-                Fault::Error | Fault::Connection | Fault::Status(_) | Fault::Grpc(_) => "failed",
+                Fault::Error
+                | Fault::Connection
+                | Fault::Status(_)
+                | Fault::Grpc(_)
+                | Fault::BodyLost
+                | Fault::TargetRefused => "failed",
             },
             Self::Reject(_) => "rejected",
             Self::Snooze(_) => "snoozed",
+            Self::Park(_) => "parked",
             Self::Wait => "waiting",
             Self::Cancelled => "cancelled",
             Self::Released => "released",
@@ -180,6 +194,26 @@ pub enum Fault {
     Status(u16),
     /// A gRPC answer with this code.
     Grpc(u16),
+    /// What was to be sent is gone or damaged.
+    BodyLost,
+    /// It must not be sent to where it should go.
+    TargetRefused,
+}
+
+impl Fault {
+    /// Why a job is dead that this ended for good.
+    fn final_reason(self) -> Reason {
+        match self {
+            Self::BodyLost => Reason::BodyLost,
+            Self::TargetRefused => Reason::TargetRefused,
+            Self::Error
+            | Self::Panic
+            | Self::Timeout
+            | Self::Connection
+            | Self::Status(_)
+            | Self::Grpc(_) => Reason::NotRetryable,
+        }
+    }
 }
 
 /// What follows an attempt.
@@ -191,6 +225,8 @@ pub enum Verdict {
     Retry(Duration),
     /// Another run of the same attempt after this wait.
     Snooze(Duration),
+    /// Another run of the same attempt after this wait, which counts for the budget.
+    Park(Duration),
     /// Set aside until resumed.
     Wait,
     /// Back to the queue at once; the attempt did not count.
@@ -208,6 +244,7 @@ impl Verdict {
             Self::Complete(_) => Event::Complete,
             Self::Retry(_) => Event::Retry,
             Self::Snooze(_) => Event::Snooze,
+            Self::Park(_) => Event::Park,
             Self::Wait => Event::Wait,
             Self::Release => Event::Release,
             Self::DeadLetter(_) => Event::DeadLetter,
@@ -226,6 +263,7 @@ impl Verdict {
             Self::Snooze(wait) => {
                 Effect { wait: Some(*wait), refund: 1, budget_pause: *wait, ..Effect::open(State::Pending) }
             }
+            Self::Park(wait) => Effect { wait: Some(*wait), refund: 1, ..Effect::open(State::Pending) },
             Self::Release => Effect { wait: Some(Duration::ZERO), refund: 1, ..Effect::open(State::Pending) },
             Self::Wait => Effect { refund: 1, ..Effect::open(State::Waiting) },
         }
@@ -238,6 +276,7 @@ impl Verdict {
             Self::Complete(_)
             | Self::Retry(_)
             | Self::Snooze(_)
+            | Self::Park(_)
             | Self::Wait
             | Self::Release
             | Self::Cancel => None,
@@ -284,11 +323,21 @@ pub enum Reason {
     BudgetExceeded,
     /// The failure is not of a sort that the policy retries.
     NotRetryable,
+    /// What was to be sent is gone or damaged.
+    BodyLost,
+    /// It must not be sent to where it should go.
+    TargetRefused,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 3] = [Self::AttemptsExhausted, Self::BudgetExceeded, Self::NotRetryable];
+    pub const ALL: [Self; 5] = [
+        Self::AttemptsExhausted,
+        Self::BudgetExceeded,
+        Self::NotRetryable,
+        Self::BodyLost,
+        Self::TargetRefused,
+    ];
 
     /// Its name on the wire and in stores.
     pub fn name(self) -> &'static str {
@@ -296,6 +345,8 @@ impl Reason {
             Self::AttemptsExhausted => "ATTEMPTS_EXHAUSTED",
             Self::BudgetExceeded => "BUDGET_EXCEEDED",
             Self::NotRetryable => "NOT_RETRYABLE",
+            Self::BodyLost => "BODY_LOST",
+            Self::TargetRefused => "TARGET_REFUSED",
         }
     }
 }
@@ -343,6 +394,7 @@ mod tests {
     fn each_outcome_has_its_verdict() {
         let policy = presets::quadratic();
         let status = |code| Outcome::Fail(Failure::new(Fault::Status(code), "answered"));
+        let gone = |fault| Outcome::Reject(Failure::new(fault, "gone"));
         let cases = [
             (2, Outcome::Done(Some(b"ok".to_vec())), Verdict::Complete(Some(b"ok".to_vec()))),
             (2, Outcome::fail("boom"), Verdict::Retry(4 * S)),
@@ -357,7 +409,10 @@ mod tests {
             (1, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
             (4, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
             (4, Outcome::Snooze(S), Verdict::Snooze(S)),
+            (4, Outcome::Park(S), Verdict::Park(S)),
             (4, Outcome::Wait, Verdict::Wait),
+            (1, gone(Fault::BodyLost), Verdict::DeadLetter(Reason::BodyLost)),
+            (1, gone(Fault::TargetRefused), Verdict::DeadLetter(Reason::TargetRefused)),
             (4, Outcome::Released, Verdict::Release),
             (4, Outcome::Cancelled, Verdict::Cancel),
         ];
@@ -389,6 +444,7 @@ mod tests {
             Verdict::Complete(None),
             Verdict::Retry(S),
             Verdict::Snooze(S),
+            Verdict::Park(S),
             Verdict::Wait,
             Verdict::Release,
             Verdict::DeadLetter(Reason::NotRetryable),

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use redrive_core::store::{ClaimRequest, Claimed, Wake};
+use redrive_core::time::ceil_ms;
 use redrive_core::{State, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -55,8 +56,7 @@ fn due(tx: &Tx<'_>, lanes: &[&Lane], limit: usize) -> Result<Vec<Read>, StoreErr
 }
 
 fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Claimed, StoreError> {
-    let until = tx.now.after(request.lease);
-    take(tx, request, &due, until)?;
+    take(tx, request, &due)?;
     let mut claimed = none(tx);
     claimed.jobs.reserve(due.len());
     for read in due {
@@ -71,7 +71,7 @@ fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Clai
                 job.attempt += 1;
                 job.epoch += 1;
                 job.started_at = Some(tx.now);
-                job.lease_until = Some(until);
+                job.lease_until = Some(tx.now.after(job.lease.unwrap_or(request.lease)));
                 job.worker = Some(request.worker.clone());
                 claimed.jobs.push(job);
             }
@@ -86,14 +86,15 @@ fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Clai
 }
 
 /// Jobs that were enqueued together tend to be due together, so most claims are one statement.
-fn take(tx: &Tx<'_>, request: &ClaimRequest, due: &[Read], until: Timestamp) -> Result<(), StoreError> {
+fn take(tx: &Tx<'_>, request: &ClaimRequest, due: &[Read]) -> Result<(), StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim.sql")).sorted()?;
     let mut seqs: Vec<i64> = due.iter().map(|read| read.seq).collect();
     seqs.sort_unstable();
     for run in runs(&seqs, |seq| *seq, |_, _| true) {
         let (first, last) = (seqs[run.start], seqs[run.end - 1]);
+        let lease_ms = ceil_ms(request.lease);
         statement
-            .execute(params![first, last, tx.now.as_ms(), until.as_ms(), request.worker.as_str()])
+            .execute(params![first, last, tx.now.as_ms(), lease_ms, request.worker.as_str()])
             .sorted()?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use redrive_core::store::Enqueued;
 use redrive_core::time::ceil_ms;
-use redrive_core::{JobId, NewJob, State, StoreError};
+use redrive_core::{JobId, NewJob, State, StoreError, Timestamp};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 use uuid::Uuid;
 
@@ -11,8 +11,19 @@ use crate::writer::Tx;
 
 pub(crate) fn enqueue(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
     // Every job is checked before the first is written, so that a refused batch leaves nothing behind.
-    let starts = jobs.iter().map(|job| job.start.resolve(tx.now)).collect::<Result<Vec<_>, _>>()?;
+    starts(tx, jobs)?;
     room(tx, jobs)?;
+    add_all(tx, jobs)
+}
+
+/// When each job is first due; one that may not be refuses all.
+pub(crate) fn starts(tx: &Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Timestamp>, StoreError> {
+    jobs.iter().map(|job| Ok(job.start.resolve(tx.now)?)).collect()
+}
+
+/// Adds jobs that were checked, for the follow-ups of a settlement too: those are not refused for want of room.
+pub(crate) fn add_all(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+    let starts = starts(tx, jobs)?;
     let mut insert = tx.conn.prepare_cached(include_str!("../sql/enqueue.sql")).sorted()?;
     let mut results = Vec::with_capacity(jobs.len());
     for (job, start) in jobs.iter().zip(starts) {
@@ -66,6 +77,8 @@ fn add(
             idempotency.map(|i| i.fingerprint.as_slice()),
             job.metadata,
             job.payload,
+            job.lease.map(ceil_ms),
+            job.subject,
         ])
         .sorted()?;
     Ok(added == 1)

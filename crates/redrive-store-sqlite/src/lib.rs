@@ -23,6 +23,7 @@ mod reclaim;
 mod records;
 mod redrive;
 mod row;
+mod run_now;
 mod runs;
 mod settle;
 mod stats;
@@ -35,7 +36,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Store, StoreError, Wake, check_batch,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
+    check_batch,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
@@ -95,6 +97,11 @@ impl Store for SqliteStore {
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         check_batch(ids.len())?;
         self.inner.write(move |tx| redrive::redrive(tx, &ids)).await
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        check_batch(ids.len())?;
+        self.inner.write(move |tx| run_now::run_now(tx, &ids)).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

@@ -58,6 +58,14 @@ impl Query {
         query.is("key =", filter.key.as_ref().map(|key| key.to_string()));
         query.is("created_at >=", filter.created_from.map(|from| from.as_ms()));
         query.is("created_at <", filter.created_before.map(|before| before.as_ms()));
+        query.is("finished_at >=", filter.finished_from.map(|from| from.as_ms()));
+        query.is("finished_at <", filter.finished_before.map(|before| before.as_ms()));
+        query.is("reason =", filter.reason.map(|reason| reason.name().to_owned()));
+        if let Some(start) = &filter.subject {
+            query.is(&format!("substr(subject, 1, {}) =", start.chars().count()), Some(start.clone()));
+        }
+        // A reference is a name, an @ and the digits of the version.
+        query.is("rtrim(policy, '0123456789') =", filter.policy_name.as_ref().map(|name| format!("{name}@")));
         query.is("id <", after.map(|id| id.0.as_bytes().to_vec()));
         query
     }
@@ -72,7 +80,11 @@ impl Query {
     /// Numbers are written out: they come from this code alone, and their count varies.
     fn one_of(&mut self, column: &str, numbers: impl Iterator<Item = i64>) {
         let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-        self.conditions.push(format!("{column} IN ({})", numbers.join(", ")));
+        // One number is written as an equation, which is what the planner needs to see to take a partial index.
+        self.conditions.push(match numbers.as_slice() {
+            [number] => format!("{column} = {number}"),
+            numbers => format!("{column} IN ({})", numbers.join(", ")),
+        });
     }
 
     fn sql(&self, limit: usize) -> String {

@@ -6,7 +6,8 @@ use rusqlite::Connection;
 use crate::error::Sorted;
 
 /// The migrations; the number of each is its place, from 1.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_jobs.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_jobs.sql"), include_str!("../migrations/0002_deliveries.sql")];
 
 /// Applies what is missing. A file from a newer redrive is refused, because this one would not understand it.
 pub(crate) fn migrate(conn: &Connection) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use crate::row::{Read, Reader};
 use crate::writer::Tx;
 
 pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claimed, StoreError> {
-    let expired = expired(tx, request.limit)?;
+    let expired = expired(tx, request)?;
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim.sql")).sorted()?;
     let until = tx.now.after(request.lease);
     let mut claimed = claim::none(tx);
@@ -35,9 +35,21 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claim
     Ok(claimed)
 }
 
-fn expired(tx: &Tx<'_>, limit: usize) -> Result<Vec<Read>, StoreError> {
+fn expired(tx: &Tx<'_>, request: &ReclaimRequest) -> Result<Vec<Read>, StoreError> {
     let mut reader = Reader::new(tx.lanes);
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim_expired.sql")).sorted()?;
-    let rows = statement.query_map((tx.now.as_ms(), limit as i64), |row| reader.read(row)).sorted()?;
+    let parameters = (tx.now.as_ms(), request.limit as i64, lanes(tx, request));
+    let rows = statement.query_map(parameters, |row| reader.read(row)).sorted()?;
     rows.collect::<rusqlite::Result<_>>().sorted()
+}
+
+/// The numbers of the lanes with the wanted kinds, as a JSON list; none when all are wanted.
+fn lanes(tx: &Tx<'_>, request: &ReclaimRequest) -> Option<String> {
+    if request.kinds.is_empty() {
+        return None;
+    }
+    let known = tx.lanes.snapshot();
+    let wanted = known.iter().filter(|lane| request.kinds.contains(&lane.kind));
+    let numbers: Vec<String> = wanted.map(|lane| lane.number.to_string()).collect();
+    Some(format!("[{}]", numbers.join(",")))
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::lanes::{Lane, Lanes, SharedLanes};
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 25] = [
+pub(crate) const COLUMNS: [&str; 28] = [
     "seq",
     "id",
     "lane",
@@ -40,6 +40,9 @@ pub(crate) const COLUMNS: [&str; 25] = [
     "metadata",
     "payload",
     "output",
+    "lease_ms",
+    "subject",
+    "last_status",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -96,8 +99,10 @@ impl<'a> Reader<'a> {
             policy: self.policy(row)?,
             payload: column(row, 23)?,
             key: column::<Option<String>>(row, 19)?.map(IdempotencyKey::new).transpose()?,
+            subject: column(row, 26)?,
             metadata: column(row, 22)?,
             timeout: millis(row, 14)?,
+            lease: millis(row, 25)?,
             run: column(row, 5)?,
             attempt: column(row, 6)?,
             epoch,
@@ -112,6 +117,7 @@ impl<'a> Reader<'a> {
             finished_at: instant(row, 12)?,
             output: column(row, 24)?,
             last_error: column(row, 21)?,
+            last_status: column(row, 27)?,
             reason: column::<Option<String>>(row, 20)?.map(|name| name.parse()).transpose()?,
         })
     }

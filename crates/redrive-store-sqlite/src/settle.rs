@@ -5,12 +5,16 @@ use redrive_core::time::ceil_ms;
 use redrive_core::{Reason, State, StoreError, Timestamp, Verdict};
 use rusqlite::{CachedStatement, Connection, params};
 
+use crate::enqueue;
 use crate::error::Sorted;
 use crate::leases::Place;
 use crate::runs::runs;
 use crate::writer::Tx;
 
 pub(crate) fn settle(tx: &mut Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+    for settlement in settlements {
+        enqueue::starts(tx, &settlement.follow_ups)?;
+    }
     let mut results = vec![Settled::LeaseLost; settlements.len()];
     let mut found = Vec::with_capacity(settlements.len());
     for (index, settlement) in settlements.iter().enumerate() {
@@ -45,8 +49,12 @@ impl Found<'_> {
     }
 
     fn is_plain(&self) -> bool {
-        let Settlement { verdict, error, entry, .. } = self.settlement;
-        *verdict == Verdict::Complete(None) && error.is_none() && entry.is_none()
+        let Settlement { lease: _, verdict, error, status, entry, follow_ups } = self.settlement;
+        *verdict == Verdict::Complete(None)
+            && error.is_none()
+            && status.is_none()
+            && entry.is_none()
+            && follow_ups.is_empty()
     }
 }
 
@@ -75,6 +83,9 @@ fn settle_one(
     let Found { settlement, place, .. } = found;
     let Some(state) = statements.apply(settlement, place, tx.now)? else { return Ok(Settled::LeaseLost) };
     statements.append(settlement, place, state, tx.now)?;
+    if !settlement.follow_ups.is_empty() {
+        enqueue::add_all(tx, &settlement.follow_ups)?;
+    }
     Ok(settled(tx, found, state))
 }
 
@@ -126,6 +137,7 @@ impl<'a> Statements<'a> {
                 settlement.error,
                 output(&settlement.verdict),
                 settlement.verdict.reason().map(Reason::name),
+                settlement.status,
             ]);
             if applied.sorted()? == 1 {
                 return Ok(Some(state));
@@ -168,6 +180,7 @@ fn output(verdict: &Verdict) -> Option<&[u8]> {
         Verdict::Complete(output) => output.as_deref(),
         Verdict::Retry(_)
         | Verdict::Snooze(_)
+        | Verdict::Park(_)
         | Verdict::Wait
         | Verdict::Release
         | Verdict::DeadLetter(_)

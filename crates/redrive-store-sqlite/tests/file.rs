@@ -41,12 +41,7 @@ async fn what_was_acknowledged_is_there_after_closing() {
     let stats = store.stats().await.expect("stats");
     assert_eq!((stats.in_state(State::Pending), stats.in_state(State::Running)), (3, 2));
     // A lease outlives the process that took it: the place of its row is found again in the file.
-    let done = Settlement {
-        lease: claimed.jobs[0].lease(),
-        verdict: Verdict::Complete(None),
-        error: None,
-        entry: None,
-    };
+    let done = Settlement::new(claimed.jobs[0].lease(), Verdict::Complete(None));
     assert_eq!(store.settle(vec![done]).await.expect("settled"), [Settled::Applied(State::Succeeded)]);
 }
 
@@ -59,6 +54,42 @@ async fn a_file_that_is_open_elsewhere_is_refused_and_says_what_to_do() {
     assert!(message.contains("is open in another process") && message.contains("stop that one"), "{message}");
     drop(store);
     open(&path);
+}
+
+/// A file as the first version of redrive left it: its jobs, its log and its records are all there afterwards.
+#[tokio::test]
+async fn an_older_schema_is_brought_up_to_date_with_its_content() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let conn = Connection::open(&path).expect("opens");
+    conn.execute_batch(include_str!("../migrations/0001_jobs.sql")).expect("the first schema");
+    conn.execute_batch(
+        "CREATE TABLE redrive_schema (version INTEGER NOT NULL) STRICT;
+         INSERT INTO redrive_schema VALUES (1);
+         INSERT INTO redrive_lanes VALUES (1, 'default', 'work', 5);
+         INSERT INTO redrive_counts VALUES (1, 5, 1);
+         INSERT INTO redrive_jobs (id, lane, state, next_run_at, created_at, began_at, finished_at, tenant, policy,
+           key, fingerprint, reason, last_error, payload)
+         VALUES (x'00000000000000000000000000000007', 1, 5, 10, 10, 10, 20, 'acme', 'default@1', 'k', zeroblob(32),
+           'NOT_RETRYABLE', 'boom', x'0102');
+         INSERT INTO redrive_attempts VALUES (x'00000000000000000000000000000007', 1, 1, 1, 10, 5, 'failed', 'boom', NULL,
+           'w', 5, NULL, NULL);
+         INSERT INTO redrive_records VALUES ('setting', 'x', 3, x'7b7d');",
+    )
+    .expect("content");
+    drop(conn);
+    let store = open(&path);
+    let id = JobId(Uuid::from_u128(7));
+    let job = store.get(vec![id]).await.expect("get").remove(0).expect("the job");
+    assert_eq!((job.state, job.payload.as_slice()), (State::Dead, &[1, 2][..]));
+    assert_eq!((job.last_error.as_deref(), job.subject, job.lease), (Some("boom"), None, None));
+    assert_eq!(store.attempts(id, PageRequest::first(10)).await.expect("attempts").items.len(), 1);
+    assert_eq!(
+        redrive_core::Records::read(&store, "setting", "x").await.expect("read").expect("the record").version,
+        3
+    );
+    assert_eq!(store.redrive(vec![id]).await.expect("redrive"), [redrive_core::store::Redriven::Done]);
+    assert_eq!(store.claim(claim(1)).await.expect("claim").jobs.len(), 1);
 }
 
 #[tokio::test]
@@ -108,7 +139,7 @@ async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
     let row = &claimed.unreadable[0];
     assert!(row.lease.id == damaged && row.attempt == 1 && row.problem.contains("policy"), "{row:?}");
     let verdict = Verdict::DeadLetter(redrive_core::Reason::NotRetryable);
-    let park = Settlement { lease: row.lease, verdict, error: Some(row.problem.clone()), entry: None };
+    let park = Settlement { error: Some(row.problem.clone()), ..Settlement::new(row.lease, verdict) };
     assert_eq!(store.settle(vec![park]).await.expect("settled"), [Settled::Applied(State::Dead)]);
 }
 
@@ -148,12 +179,8 @@ async fn a_full_store_says_so_loses_nothing_and_goes_on_when_there_is_room() {
     let kept = store.get(accepted.clone()).await.expect("readable");
     assert!(accepted.len() > 50 && kept.iter().all(Option::is_some), "{} accepted", accepted.len());
     let freed = store.claim(claim(10)).await.expect("claims need no room").jobs;
-    let park = freed.iter().map(|job| Settlement {
-        lease: job.lease(),
-        verdict: Verdict::DeadLetter(redrive_core::Reason::NotRetryable),
-        error: None,
-        entry: None,
-    });
+    let verdict = Verdict::DeadLetter(redrive_core::Reason::NotRetryable);
+    let park = freed.iter().map(|job| Settlement::new(job.lease(), verdict.clone()));
     store.settle(park.collect()).await.expect("settled");
     store.discard(freed.iter().map(|job| job.id).collect()).await.expect("discarded");
     store.enqueue(vec![big(1_000_000)]).await.expect("there is room again");
@@ -207,7 +234,14 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
         ),
     ] {
         // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
-        let plan = plan(&conn, sql).replace("USE TEMP B-TREE FOR LAST TERM OF ORDER BY\n", "");
+        // The list of wanted lanes is a handful of numbers, looked up row by row.
+        let small = [
+            "USE TEMP B-TREE FOR LAST TERM OF ORDER BY\n",
+            "LIST SUBQUERY 1\n",
+            "SCAN json_each VIRTUAL TABLE INDEX 1:\n",
+            "CREATE BLOOM FILTER\n",
+        ];
+        let plan = small.iter().fold(plan(&conn, sql), |plan, part| plan.replace(part, ""));
         assert_eq!(plan, format!("SEARCH redrive_jobs USING {index}\n"), "{sql}");
     }
     let due = plan(&conn, include_str!("../sql/claim_due.sql"));

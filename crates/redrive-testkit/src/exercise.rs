@@ -7,6 +7,7 @@ mod claim;
 mod discard;
 mod enqueue;
 mod extend;
+mod follow_ups;
 mod get;
 mod list;
 mod pause;
@@ -14,6 +15,7 @@ mod prune;
 mod reclaim;
 mod records;
 mod redrive;
+mod run_now;
 mod settle;
 mod stage;
 mod stats;
@@ -155,6 +157,8 @@ fn all() -> impl Iterator<Item = &'static Behaviour> {
         reclaim::BEHAVIOURS,
         cancel::BEHAVIOURS,
         redrive::BEHAVIOURS,
+        run_now::BEHAVIOURS,
+        follow_ups::BEHAVIOURS,
         discard::BEHAVIOURS,
         get::BEHAVIOURS,
         list::BEHAVIOURS,

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError};
 
@@ -143,6 +143,10 @@ impl Store for FaultyStore {
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         self.call(self.store.redrive(ids)).await
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        self.call(self.store.run_now(ids)).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::{
     Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, Store, StoreError, Timestamp,
@@ -87,6 +87,10 @@ impl Store for ModelStore {
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         self.step(|model, now| model.redrive(&ids, now))
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        self.step(|model, now| model.run_now(&ids, now))
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

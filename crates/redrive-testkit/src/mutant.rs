@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError};
 
@@ -37,6 +37,8 @@ pub enum Flaw {
     ClaimKeepsEpoch,
     /// A claim takes jobs a millisecond before they are due.
     ClaimEarly,
+    /// A job's own lease is ignored.
+    OwnLeaseIgnored,
     /// A claim takes the least urgent first.
     ClaimUnordered,
     /// A claim takes one more than it may.
@@ -61,6 +63,12 @@ pub enum Flaw {
     LostLeaseLeavesLog,
     /// Attempts are never given back.
     RefundForgotten,
+    /// Follow-ups are dropped.
+    FollowUpsLost,
+    /// A lost lease still enqueues its follow-ups.
+    LostLeaseFollowsUp,
+    /// The number of the answer is dropped.
+    StatusLost,
     /// Any lease may be renewed.
     ExtendUnfenced,
     /// A heartbeat does not hear of a cancel.
@@ -71,6 +79,8 @@ pub enum Flaw {
     ReclaimCharges,
     /// A reclaim takes over leases a millisecond before they run out.
     ReclaimEarly,
+    /// A reclaim takes kinds that it was not asked for.
+    ReclaimAnyKind,
     /// Orphans stay orphans.
     ReclaimNever,
     /// A cancel says that it is done and does nothing.
@@ -83,10 +93,16 @@ pub enum Flaw {
     RedriveKeepsAttempts,
     /// A redrive loses the earlier runs' log.
     RedriveForgetsLog,
+    /// A run-now says that it is done and changes nothing.
+    RunNowPretends,
+    /// A run-now leaves the budget to count from later.
+    RunNowKeepsBudget,
     /// A discard removes jobs that are not dead.
     DiscardAnything,
     /// The second page of a list misses a job.
     ListSkips,
+    /// A list is not narrowed by what jobs are about, nor by their end.
+    ListIgnoresSubject,
     /// A prune comes a millisecond early.
     PruneEarly,
     /// Sleepers are never woken.
@@ -149,6 +165,10 @@ impl Store for Mutant {
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         self.flawed_redrive(ids).await
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        self.flawed_run_now(ids).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError, WorkerId};
 
@@ -45,6 +45,11 @@ fn asked(settlement: &Settlement) -> (Lease, u32, bool) {
     (settlement.lease, settlement.verdict.effect().refund, settlement.entry.is_some())
 }
 
+/// Jobs without a key: one with a key may turn out to be another job.
+fn follow_ups(settlement: &Settlement) -> Vec<JobId> {
+    settlement.follow_ups.iter().filter(|job| job.idempotency.is_none()).map(|job| job.id).collect()
+}
+
 #[async_trait]
 impl Store for Recorded {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
@@ -69,7 +74,13 @@ impl Store for Recorded {
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
         let asked: Vec<_> = settlements.iter().map(asked).collect();
+        let follow_ups: Vec<Vec<JobId>> = settlements.iter().map(follow_ups).collect();
         let answers = self.store.settle(settlements).await?;
+        for (ids, answer) in follow_ups.into_iter().zip(&answers) {
+            if matches!(answer, Settled::Applied(_)) {
+                ids.into_iter().for_each(|id| self.history.add(Happening::Acknowledged(id)));
+            }
+        }
         for ((lease, refund, logged), answer) in asked.into_iter().zip(&answers) {
             self.history.add(match answer {
                 Settled::Applied(led_to) => {
@@ -113,6 +124,10 @@ impl Store for Recorded {
             }
         }
         Ok(answers)
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        self.store.run_now(ids).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

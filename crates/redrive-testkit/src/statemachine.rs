@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     /// Answers, by the start and a part of their text, without which a sequence would prove little.
-    const WANTED: [(&str, &str); 30] = [
+    const WANTED: [(&str, &str); 34] = [
         ("Enqueued", "Created"),
         ("Enqueued", "Existing"),
         ("Enqueued", "Conflict"),
@@ -129,7 +129,11 @@ mod tests {
         ("Cancelled", "Ended"),
         ("Redriven", "Done"),
         ("Redriven", "NotDead"),
+        ("MadeDue", "Done"),
+        ("MadeDue", "NotWaiting"),
         ("Discarded", "Done"),
+        ("Listed", "last_status: Some"),
+        ("Claimed", "lease: Some"),
         ("Listed", "next: Some"),
         ("Attempted", "next: Some"),
         ("Pruned", "2"),
@@ -143,7 +147,7 @@ mod tests {
     fn random_calls_reach_every_answer() {
         let mut runner = TestRunner::deterministic();
         let mut missing: Vec<_> = WANTED.to_vec();
-        for _ in 0..256 {
+        for _ in 0..512 {
             let tree = Machine::sequential_strategy(1..CALLS_MAX).new_tree(&mut runner).unwrap();
             let (mut play, calls, _) = tree.current();
             for call in &calls {

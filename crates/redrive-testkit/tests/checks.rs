@@ -192,6 +192,9 @@ fn started(epoch: u64) -> Happening {
 
 fn row(state: State, run: u32, epoch: u64) -> Job {
     Job {
+        subject: None,
+        lease: None,
+        last_status: None,
         id: ID,
         tenant: Tenant::default(),
         queue: Queue::default(),

@@ -9,7 +9,7 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 38] = [
+const FLAWS: [(Flaw, &str); 46] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
@@ -40,6 +40,14 @@ const FLAWS: [(Flaw, &str); 38] = [
     (Flaw::RedriveTwice, "redrive::sixteen_at_once_drive_it_once"),
     (Flaw::RedriveKeepsAttempts, "redrive::gives_a_dead_job_a_fresh_run"),
     (Flaw::RedriveForgetsLog, "redrive::the_log_keeps_the_earlier_runs"),
+    (Flaw::RunNowPretends, "run_now::makes_a_retry_due_and_keeps_its_run"),
+    (Flaw::RunNowKeepsBudget, "run_now::makes_a_delayed_job_due_with_its_budget"),
+    (Flaw::FollowUpsLost, "follow_ups::come_with_the_settlement"),
+    (Flaw::LostLeaseFollowsUp, "follow_ups::do_not_come_under_a_lost_lease"),
+    (Flaw::StatusLost, "settle::the_last_answer_stays_on_the_row"),
+    (Flaw::ReclaimAnyKind, "reclaim::takes_only_the_kinds_it_was_told"),
+    (Flaw::OwnLeaseIgnored, "claim::a_job_may_ask_for_a_lease_of_its_own"),
+    (Flaw::ListIgnoresSubject, "list::narrows_by_each_part_of_a_filter"),
     (Flaw::DiscardAnything, "discard::removes_nothing_that_is_not_dead"),
     (Flaw::ListSkips, "list::pages_follow_each_other"),
     (Flaw::PruneEarly, "prune::removes_each_state_at_its_millisecond_and_not_before"),

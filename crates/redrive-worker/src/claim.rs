@@ -50,7 +50,7 @@ async fn claim(engine: &Engine, limit: usize) -> Result<Claimed, StoreError> {
     let request = ClaimRequest {
         worker: engine.settings.worker.clone(),
         queues: engine.settings.queues.clone(),
-        kinds: engine.handlers.keys().cloned().collect(),
+        kinds: engine.kinds(),
         limit,
         lease: engine.settings.lease,
     };
@@ -153,13 +153,16 @@ async fn start(engine: &Arc<Engine>, attempts: &Attempts, mut room: OwnedSemapho
     engine.counts.claimed.add(claimed.jobs.len() + claimed.unreadable.len());
     let mut ready = Vec::with_capacity(claimed.jobs.len());
     for job in claimed.jobs {
-        let (job, flight) = (Arc::new(job), Arc::<Flight>::default());
+        let flight = Arc::new(Flight::new(job.lease));
+        let job = Arc::new(job);
         // A store that brings more than it was asked for finds no slot: the rest goes back when its lease runs out.
         if let Some(slot) = room.split(1) {
             ready.push(Attempt::new(engine.clone(), job, flight, time, slot));
         }
     }
     drop(room);
+    let jobs: Vec<Arc<Job>> = ready.iter().map(|attempt| attempt.job.clone()).collect();
+    engine.observer.claimed(&jobs, claimed.now);
     engine.held.add(ready.iter().map(|attempt| (attempt.job.lease(), attempt.flight.clone())));
     if engine.stop.is_cancelled() {
         // The shutdown began while the claim was under way.
@@ -196,12 +199,13 @@ pub(crate) async fn reject_unreadable(engine: &Engine, rows: Vec<Unreadable>, no
             lease: row.lease,
             run: row.run,
             attempt: row.attempt,
-            queue: None,
+            job: None,
             started_at: now,
             duration: Duration::ZERO,
+            note: None,
         };
         let verdict = engine.decide_without_policy(&outcome);
-        let settlement = engine.settlement(&evidence, &outcome, verdict);
-        engine.hand_over(settlement).await;
+        let settlement = engine.settlement(evidence, &outcome, verdict);
+        engine.hand_over(None, settlement).await;
     }
 }

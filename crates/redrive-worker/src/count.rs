@@ -20,6 +20,8 @@ pub struct Summary {
     pub retried: u64,
     /// Attempts put off by their handler.
     pub snoozed: u64,
+    /// Attempts whose turn had not come.
+    pub parked: u64,
     /// Attempts set aside until something resumes them.
     pub waiting: u64,
     /// Attempts handed back at the shutdown.
@@ -40,6 +42,7 @@ impl Summary {
         self.succeeded
             + self.retried
             + self.snoozed
+            + self.parked
             + self.waiting
             + self.released
             + self.dead
@@ -58,6 +61,7 @@ pub(crate) struct Counts {
     succeeded: Count,
     retried: Count,
     snoozed: Count,
+    parked: Count,
     waiting: Count,
     released: Count,
     dead: Count,
@@ -89,6 +93,7 @@ impl Counts {
             (Settled::Applied(_), Verdict::Complete(_)) => &self.succeeded,
             (Settled::Applied(_), Verdict::Retry(_)) => &self.retried,
             (Settled::Applied(_), Verdict::Snooze(_)) => &self.snoozed,
+            (Settled::Applied(_), Verdict::Park(_)) => &self.parked,
             (Settled::Applied(_), Verdict::Wait) => &self.waiting,
             (Settled::Applied(_), Verdict::Release) => &self.released,
             (Settled::Applied(_), Verdict::DeadLetter(_)) => &self.dead,
@@ -104,6 +109,7 @@ impl Counts {
             succeeded: self.succeeded.get(),
             retried: self.retried.get(),
             snoozed: self.snoozed.get(),
+            parked: self.parked.get(),
             waiting: self.waiting.get(),
             released: self.released.get(),
             dead: self.dead.get(),

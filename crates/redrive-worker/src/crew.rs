@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use redrive_core::store::Settlement;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -10,6 +9,7 @@ use crate::claim::Attempts;
 use crate::engine::Engine;
 use crate::heartbeat::Heartbeat;
 use crate::hold::lock;
+use crate::settle::Finished;
 use crate::worker::WorkerError;
 use crate::{claim, prune, reclaim, settle};
 
@@ -26,10 +26,7 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Sets every task to work.
-    pub(crate) fn start(
-        engine: Arc<Engine>,
-        results: mpsc::Receiver<Settlement>,
-    ) -> Result<Self, WorkerError> {
+    pub(crate) fn start(engine: Arc<Engine>, results: mpsc::Receiver<Finished>) -> Result<Self, WorkerError> {
         let heartbeat = Heartbeat::start(&engine).map_err(WorkerError::Heartbeat)?;
         let attempts = Arc::new(Mutex::new(Some(JoinSet::new())));
         let mut settle = JoinSet::new();

@@ -1,13 +1,14 @@
 //! What the parts of a running worker share.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_core::policy::presets;
-use redrive_core::store::{Backend, Settlement};
-use redrive_core::{Chance, Kind, Outcome, Policy, Run, Timestamp, Verdict, decide};
+use redrive_core::store::Backend;
+use redrive_core::{Chance, Job, Kind, Outcome, Policy, Run, Timestamp, Verdict, decide};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,8 +17,10 @@ use crate::count::Counts;
 use crate::estimate::Estimates;
 use crate::handler::Handler;
 use crate::hold::{Held, lock};
+use crate::observe::Observer;
 use crate::policies::Policies;
 use crate::settings::Settings;
+use crate::settle::Finished;
 use crate::storage_retry::RetryingStore;
 
 /// Handlers by the kind of job they run.
@@ -35,7 +38,8 @@ pub(crate) struct Engine {
     pub(crate) estimates: Estimates,
     pub(crate) held: Held,
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) results: mpsc::Sender<Settlement>,
+    pub(crate) results: mpsc::Sender<Finished>,
+    pub(crate) observer: Arc<dyn Observer>,
     pub(crate) counts: Counts,
     /// The shutdown has begun: nothing new is taken in.
     pub(crate) stop: CancellationToken,
@@ -52,7 +56,8 @@ impl Engine {
         backend: Arc<dyn Backend>,
         settings: Settings,
         handlers: Handlers,
-        results: mpsc::Sender<Settlement>,
+        observer: Arc<dyn Observer>,
+        results: mpsc::Sender<Finished>,
     ) -> Self {
         let mut rng = settings.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let (stop, give_up) = (CancellationToken::new(), CancellationToken::new());
@@ -63,6 +68,7 @@ impl Engine {
                 settings.dequeue_retry.clone(),
             )
             .cancel_on(token.clone())
+            .observed_by(observer.clone())
             .with_seed(rng.u64(..))
         };
         Self {
@@ -73,6 +79,7 @@ impl Engine {
             held: Held::default(),
             slots: Arc::new(Semaphore::new(settings.concurrency)),
             results,
+            observer: observer.clone(),
             counts: Counts::default(),
             stop,
             flush: CancellationToken::new(),
@@ -81,6 +88,19 @@ impl Engine {
             stand_in: presets::once(),
             settings,
             handlers,
+        }
+    }
+
+    /// The kinds that this worker has handlers for.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        self.handlers.keys().cloned().collect()
+    }
+
+    /// How long attempts like those of `job` take: the key of its estimate.
+    pub(crate) fn estimate_key<'a>(&self, job: &'a Job) -> Cow<'a, str> {
+        match self.handlers.get(&job.kind) {
+            Some(handler) => handler.estimate_key(job),
+            None => Cow::Borrowed(job.kind.as_str()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs one claimed attempt from its policy to its result.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_core::limits::OUTPUT_BYTES_MAX;
@@ -10,8 +10,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::engine::{Causes, Engine, StoreTime};
-use crate::handler::{Context, Handler};
-use crate::hold::{Abort, Flight};
+use crate::handler::{Context, Handler, Note};
+use crate::hold::{Abort, Flight, lock};
 use crate::perform::perform;
 use crate::policies::Unresolved;
 use crate::settle::Evidence;
@@ -22,6 +22,7 @@ pub(crate) struct Attempt {
     pub(crate) job: Arc<Job>,
     pub(crate) flight: Arc<Flight>,
     pub(crate) claimed: StoreTime,
+    note: Arc<Mutex<Option<Note>>>,
     handed_over: bool,
     _slot: OwnedSemaphorePermit,
 }
@@ -42,7 +43,7 @@ impl Attempt {
         claimed: StoreTime,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        Self { engine, job, flight, claimed, handed_over: false, _slot: slot }
+        Self { engine, job, flight, claimed, note: Arc::default(), handed_over: false, _slot: slot }
     }
 
     /// Hands an attempt back that has not been started.
@@ -93,12 +94,12 @@ impl Attempt {
 
     /// The verdict on an attempt that must not start.
     fn refuse(&self, policy: &Policy) -> Option<Verdict> {
-        let estimate = self.engine.estimates.get(self.job.kind.as_str());
+        let estimate = self.engine.estimates.get(&self.engine.estimate_key(&self.job));
         admit(&self.job.as_run(policy, estimate), self.claimed.at(Instant::now()))
     }
 
     fn context(&self) -> Context {
-        Context { job: self.job.clone(), stop: self.flight.stop.clone() }
+        Context { job: self.job.clone(), stop: self.flight.stop.clone(), note: self.note.clone() }
     }
 
     fn timeout(&self, policy: &Policy) -> Option<Duration> {
@@ -117,14 +118,15 @@ impl Attempt {
 
     /// How long an attempt takes, this one included if it ran to its end.
     fn estimate(&self, outcome: &Outcome, took: Duration) -> Duration {
-        let (estimates, key) = (&self.engine.estimates, self.job.kind.as_str());
+        let (estimates, key) = (&self.engine.estimates, self.engine.estimate_key(&self.job));
         match outcome {
-            Outcome::Done(_) | Outcome::Fail(_) | Outcome::Reject(_) => estimates.observe(key, took),
+            Outcome::Done(_) | Outcome::Fail(_) | Outcome::Reject(_) => estimates.observe(&key, took),
             Outcome::Snooze(_)
+            | Outcome::Park(_)
             | Outcome::Wait
             | Outcome::Cancelled
             | Outcome::Released
-            | Outcome::LeaseExpired => estimates.get(key),
+            | Outcome::LeaseExpired => estimates.get(&key),
         }
     }
 
@@ -142,13 +144,15 @@ impl Attempt {
     }
 
     fn settlement(&self, outcome: &Outcome, verdict: Verdict, took: Duration) -> Settlement {
-        self.engine.settlement(&Evidence::of(&self.job, self.claimed.now, took), outcome, verdict)
+        let note = lock(&self.note).take();
+        let evidence = Evidence { note, ..Evidence::of(&self.job, self.claimed.now, took) };
+        self.engine.settlement(evidence, outcome, verdict)
     }
 
     async fn hand_over(&mut self, settlement: Settlement) {
         self.flight.end();
         self.handed_over = true;
-        self.engine.hand_over(settlement).await;
+        self.engine.hand_over(Some(self.job.clone()), settlement).await;
     }
 }
 
@@ -171,6 +175,7 @@ fn normalise(outcome: Outcome) -> Outcome {
         | Outcome::Fail(_)
         | Outcome::Reject(_)
         | Outcome::Snooze(_)
+        | Outcome::Park(_)
         | Outcome::Wait
         | Outcome::Cancelled
         | Outcome::Released

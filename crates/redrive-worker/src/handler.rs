@@ -1,12 +1,15 @@
 //! What a user writes: a handler, and what it gets to see of its attempt.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use redrive_core::{Job, Outcome};
+use redrive_core::{Job, NewJob, Outcome, Verdict};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use crate::hold::lock;
 
 /// Runs attempts of one kind of job. An async function or closure from [`Context`] to [`Outcome`] is one.
 ///
@@ -16,6 +19,36 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 pub trait Handler: Send + Sync + 'static {
     /// Makes one attempt. A panic counts as a failure.
     async fn run(&self, cx: Context) -> Outcome;
+
+    /// What attempts have in common that take about as long: their kind, unless a handler knows better.
+    fn estimate_key<'a>(&self, job: &'a Job) -> Cow<'a, str> {
+        Cow::Borrowed(job.kind.as_str())
+    }
+
+    /// Jobs to enqueue with the settlement that ends a job, well or dead, after a crash too.
+    fn follow_ups(&self, _job: &Job, _ending: &Ending<'_>) -> Vec<NewJob> {
+        Vec::new()
+    }
+}
+
+/// How a job ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending<'a> {
+    /// What the last attempt came to.
+    pub outcome: &'a Outcome,
+    /// What was decided: [`Verdict::Complete`] or [`Verdict::DeadLetter`].
+    pub verdict: &'a Verdict,
+    /// The evidence of the last attempt, if it left any.
+    pub note: Option<&'a Note>,
+}
+
+/// Evidence that an attempt leaves beside its outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Note {
+    /// For the attempt log, as JSON.
+    pub detail: Option<String>,
+    /// With which number the other side answered.
+    pub status: Option<u16>,
 }
 
 #[async_trait]
@@ -35,12 +68,24 @@ pub struct Context {
     /// The job as it was claimed.
     pub job: Arc<Job>,
     pub(crate) stop: CancellationToken,
+    pub(crate) note: Arc<Mutex<Option<Note>>>,
 }
 
 impl Context {
     /// A context without a worker, to try a handler by itself.
     pub fn detached(job: Job) -> Self {
-        Self { job: Arc::new(job), stop: CancellationToken::new() }
+        Self { job: Arc::new(job), stop: CancellationToken::new(), note: Arc::default() }
+    }
+
+    /// Leaves evidence. The last note counts, and it stays when the attempt is dropped: on a timeout the log says how far
+    /// it had come.
+    pub fn note(&self, note: Note) {
+        *lock(&self.note) = Some(note);
+    }
+
+    /// The evidence so far.
+    pub fn noted(&self) -> Option<Note> {
+        lock(&self.note).clone()
     }
 
     /// Waits until the attempt is aborted. The handler's own future is dropped then: this is for what it has started

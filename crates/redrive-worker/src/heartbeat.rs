@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_core::Lease;
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Extended, Store};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Causes, Engine};
@@ -82,25 +83,39 @@ async fn run_until(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
+/// A job with a short lease of its own makes the heart beat faster while it is held.
 async fn run(engine: &Engine) {
-    let every = engine.settings.heartbeat();
-    let mut ticks = interval_at(Instant::now() + every, every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Instant::now();
     loop {
-        ticks.tick().await;
-        beat(engine).await;
+        let every = engine.settings.heartbeat();
+        let every = engine.held.shortest().map_or(every, |lease| every.min(lease / 3));
+        tokio::select! {
+            biased;
+            () = sleep_until(last + every) => {
+                beat(engine).await;
+                last = Instant::now();
+            }
+            () = engine.held.hurried() => {}
+        }
     }
 }
 
 async fn beat(engine: &Engine) {
-    for leases in engine.held.leases().chunks(BATCH_ITEMS_MAX) {
-        match engine.store.extend(leases.to_vec(), engine.settings.lease).await {
-            Ok(answers) => {
-                tracing::debug!(count = leases.len(), "extend");
-                leases.iter().zip(answers).for_each(|(lease, answer)| heed(engine, *lease, answer));
-            }
-            Err(error) => tracing::error!(error = %Causes(&error), "extend failed"),
+    for (lasting, leases) in engine.held.leases() {
+        let lasting = lasting.unwrap_or(engine.settings.lease);
+        for leases in leases.chunks(BATCH_ITEMS_MAX) {
+            renew(engine, leases, lasting).await;
         }
+    }
+}
+
+async fn renew(engine: &Engine, leases: &[Lease], lasting: Duration) {
+    match engine.store.extend(leases.to_vec(), lasting).await {
+        Ok(answers) => {
+            tracing::debug!(count = leases.len(), "extend");
+            leases.iter().zip(answers).for_each(|(lease, answer)| heed(engine, *lease, answer));
+        }
+        Err(error) => tracing::error!(error = %Causes(&error), "extend failed"),
     }
 }
 

@@ -3,20 +3,38 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use redrive_core::Lease;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Every lease held, also of attempts that have ended and are not settled yet: those must be renewed too.
 #[derive(Default)]
 pub(crate) struct Held {
     flights: Mutex<BTreeMap<Lease, Arc<Flight>>>,
+    /// Told when a job with a lease of its own is added: the heart may have to beat faster.
+    hurry: Notify,
 }
 
 impl Held {
     /// Adds a batch under one lock.
     pub(crate) fn add(&self, batch: impl IntoIterator<Item = (Lease, Arc<Flight>)>) {
-        lock(&self.flights).extend(batch);
+        let mut hurry = false;
+        lock(&self.flights).extend(batch.into_iter().inspect(|(_, flight)| hurry |= flight.lease.is_some()));
+        if hurry {
+            self.hurry.notify_one();
+        }
+    }
+
+    /// Returns when a job with a lease of its own has been added.
+    pub(crate) async fn hurried(&self) {
+        self.hurry.notified().await;
+    }
+
+    /// The shortest lease that a job has of its own.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        lock(&self.flights).values().filter_map(|flight| flight.lease).min()
     }
 
     /// Removes a batch under one lock.
@@ -27,9 +45,13 @@ impl Held {
         }
     }
 
-    /// The leases, in their order.
-    pub(crate) fn leases(&self) -> Vec<Lease> {
-        lock(&self.flights).keys().copied().collect()
+    /// The leases, in their order, by how long they last; none is as long as the worker's.
+    pub(crate) fn leases(&self) -> BTreeMap<Option<Duration>, Vec<Lease>> {
+        let mut leases = BTreeMap::<_, Vec<Lease>>::new();
+        for (lease, flight) in &*lock(&self.flights) {
+            leases.entry(flight.lease).or_default().push(*lease);
+        }
+        leases
     }
 
     /// Aborts the attempt under `lease`; says whether there was one to abort.
@@ -50,6 +72,7 @@ impl Held {
 pub(crate) struct Flight {
     /// Seen by the handler too.
     pub(crate) stop: CancellationToken,
+    lease: Option<Duration>,
     abort: OnceLock<Abort>,
     ended: AtomicBool,
 }
@@ -66,6 +89,11 @@ pub(crate) enum Abort {
 }
 
 impl Flight {
+    /// One under a lease of the job's own length, or the worker's.
+    pub(crate) fn new(lease: Option<Duration>) -> Self {
+        Self { lease, ..Self::default() }
+    }
+
     /// One under which no handler runs: there is nothing to abort, only a lease to renew.
     pub(crate) fn grounded() -> Arc<Self> {
         let flight = Self::default();

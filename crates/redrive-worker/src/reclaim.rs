@@ -30,6 +30,7 @@ async fn reclaim_all(engine: &Engine) {
     while !engine.stop.is_cancelled() {
         let request = ReclaimRequest {
             worker: engine.settings.worker.clone(),
+            kinds: engine.kinds(),
             limit: BATCH_ITEMS_MAX,
             lease: engine.settings.lease,
         };
@@ -52,9 +53,9 @@ async fn adopt(engine: &Engine, orphans: Claimed) -> usize {
         engine.counts.reclaimed.add(count);
     }
     engine.held.add(orphans.jobs.iter().map(|job| (job.lease(), Flight::grounded())));
-    for job in &orphans.jobs {
-        match judge(engine, job, orphans.now).await {
-            Some(settlement) => engine.hand_over(settlement).await,
+    for job in orphans.jobs.into_iter().map(Arc::new) {
+        match judge(engine, &job, orphans.now).await {
+            Some(settlement) => engine.hand_over(Some(job), settlement).await,
             None => engine.held.remove([job.lease()]),
         }
     }
@@ -68,14 +69,14 @@ async fn judge(engine: &Engine, job: &Job, now: Timestamp) -> Option<Settlement>
     let evidence = Evidence::of(job, now, now.since(started_at));
     match engine.policies.get(&job.policy).await {
         Ok(policy) => {
-            let run = job.as_run(&policy, engine.estimates.get(job.kind.as_str()));
+            let run = job.as_run(&policy, engine.estimates.get(&engine.estimate_key(job)));
             let verdict = engine.decide(&run, &Outcome::LeaseExpired, now);
-            Some(engine.settlement(&evidence, &Outcome::LeaseExpired, verdict))
+            Some(engine.settlement(evidence, &Outcome::LeaseExpired, verdict))
         }
         Err(unresolved @ (Unresolved::Missing(_) | Unresolved::Unreadable(..))) => {
             let outcome = Outcome::reject(unresolved);
             let verdict = engine.decide_without_policy(&outcome);
-            Some(engine.settlement(&evidence, &outcome, verdict))
+            Some(engine.settlement(evidence, &outcome, verdict))
         }
         Err(unresolved @ Unresolved::NotNow(..)) => {
             tracing::warn!(job = %job.id, error = %Causes(&unresolved), "reclaim put off");

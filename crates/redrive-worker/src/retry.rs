@@ -271,6 +271,7 @@ impl Progress {
             }
             Verdict::Complete(_)
             | Verdict::Snooze(_)
+            | Verdict::Park(_)
             | Verdict::Wait
             | Verdict::Release
             | Verdict::DeadLetter(_)

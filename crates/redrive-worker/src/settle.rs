@@ -9,19 +9,27 @@ use redrive_core::{Entry, Invalid, Job, Lease, Outcome, Queue, Timestamp, Verdic
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::engine::{Causes, Engine};
+use crate::handler::Note;
 use crate::settings::KeepLog;
 
 /// Results that may wait for the store; beyond that attempts keep their slots, so that no more are claimed.
 pub(crate) const RESULTS_MAX: usize = 2 * BATCH_ITEMS_MAX;
 
+/// A result on its way to the store.
+pub(crate) struct Finished {
+    /// The job as it was claimed; none when its row cannot be read.
+    pub(crate) job: Option<Arc<Job>>,
+    pub(crate) settlement: Settlement,
+}
+
 /// Settles results until the engine is told to flush, then what is left.
-pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Settlement>) {
-    let mut batch = Vec::new();
+pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Finished>) {
+    let mut gathering = Vec::new();
     loop {
         let open = !results.is_closed();
         let gathered = tokio::select! {
             biased;
-            gathered = results.recv_many(&mut batch, BATCH_ITEMS_MAX) => gathered,
+            gathered = results.recv_many(&mut gathering, BATCH_ITEMS_MAX) => gathered,
             () = engine.flush.cancelled(), if open => {
                 results.close();
                 continue;
@@ -30,7 +38,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Settlem
         if gathered == 0 {
             return;
         }
-        settle(&engine, std::mem::take(&mut batch)).await;
+        settle(&engine, gathering.drain(..).collect()).await;
     }
 }
 
@@ -40,9 +48,11 @@ pub(crate) struct Evidence<'a> {
     pub(crate) run: u32,
     pub(crate) attempt: u32,
     /// None when the row cannot be read.
-    pub(crate) queue: Option<&'a Queue>,
+    pub(crate) job: Option<&'a Job>,
     pub(crate) started_at: Timestamp,
     pub(crate) duration: Duration,
+    /// What the attempt left beside its outcome.
+    pub(crate) note: Option<Note>,
 }
 
 impl<'a> Evidence<'a> {
@@ -52,40 +62,45 @@ impl<'a> Evidence<'a> {
             lease: job.lease(),
             run: job.run,
             attempt: job.attempt,
-            queue: Some(&job.queue),
+            job: Some(job),
             started_at: job.started_at.unwrap_or(now),
             duration,
+            note: None,
         }
     }
 }
 
 impl Engine {
     /// Makes the settlement of an attempt, with the log entry that the settings ask for.
-    pub(crate) fn settlement(&self, of: &Evidence<'_>, outcome: &Outcome, verdict: Verdict) -> Settlement {
+    pub(crate) fn settlement(&self, of: Evidence<'_>, outcome: &Outcome, verdict: Verdict) -> Settlement {
         let error = outcome.error().map(|error| cut_error(error.to_owned()));
+        let note = of.note.as_ref();
+        let follow_ups = of.job.map(|job| self.follow_ups(job, outcome, &verdict, note)).unwrap_or_default();
         Settlement {
             lease: of.lease,
             verdict,
-            entry: self.logs(of.queue, outcome).then(|| Entry {
+            status: note.and_then(|note| note.status),
+            follow_ups,
+            entry: self.logs(of.job.map(|job| &job.queue), outcome).then(|| Entry {
                 run: of.run,
                 attempt: of.attempt,
                 started_at: of.started_at,
                 duration: of.duration,
                 outcome: outcome.name().to_owned(),
                 error: error.clone(),
-                detail: None,
+                detail: of.note.and_then(|note| note.detail),
             }),
             error,
         }
     }
 
     /// Puts a result into the queue; once that is closed it is dropped, and the lease runs out.
-    pub(crate) async fn hand_over(&self, settlement: Settlement) {
+    pub(crate) async fn hand_over(&self, job: Option<Arc<Job>>, settlement: Settlement) {
         let lease = settlement.lease;
-        let queued = match self.results.try_send(settlement) {
+        let queued = match self.results.try_send(Finished { job, settlement }) {
             Ok(()) => return,
             // Boxed, so that the future of every attempt need not have room for a wait that is rare.
-            Err(TrySendError::Full(settlement)) => Box::pin(self.results.send(settlement)).await.is_ok(),
+            Err(TrySendError::Full(finished)) => Box::pin(self.results.send(finished)).await.is_ok(),
             Err(TrySendError::Closed(_)) => false,
         };
         if !queued {
@@ -95,6 +110,10 @@ impl Engine {
     }
 
     fn logs(&self, queue: Option<&Queue>, outcome: &Outcome) -> bool {
+        // A job whose turn has not come was not attempted.
+        if matches!(outcome, Outcome::Park(_)) {
+            return false;
+        }
         match queue.map_or(self.settings.log, |queue| self.settings.log_of(queue)) {
             KeepLog::All => true,
             KeepLog::Failures => outcome.is_failure(),
@@ -103,43 +122,70 @@ impl Engine {
     }
 }
 
+/// Results that go to the store in one call, with their jobs beside them.
+#[derive(Default)]
+struct Batch {
+    settlements: Vec<Settlement>,
+    jobs: Vec<Option<Arc<Job>>>,
+}
+
+impl FromIterator<Finished> for Batch {
+    fn from_iter<I: IntoIterator<Item = Finished>>(finished: I) -> Self {
+        let mut batch = Self::default();
+        for Finished { job, settlement } in finished {
+            batch.settlements.push(settlement);
+            batch.jobs.push(job);
+        }
+        batch
+    }
+}
+
+impl Batch {
+    fn split(mut self) -> [Self; 2] {
+        let half = self.settlements.len() / 2;
+        let rest = Self { settlements: self.settlements.split_off(half), jobs: self.jobs.split_off(half) };
+        [rest, self]
+    }
+}
+
 /// Settles a batch. Where the store refuses it as illegal it is split until the culprit stands alone.
-async fn settle(engine: &Engine, batch: Vec<Settlement>) {
+async fn settle(engine: &Engine, batch: Batch) {
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
-        match engine.store.settle_all(&part).await {
+        match engine.store.settle_all(&part.settlements).await {
             Ok(answers) => conclude(engine, &part, &answers),
-            Err(StoreError::Invalid(_)) if part.len() > 1 => {
-                let rest = part.split_off(part.len() / 2);
-                parts.extend([rest, part]);
-            }
+            Err(StoreError::Invalid(_)) if part.settlements.len() > 1 => parts.extend(part.split()),
             Err(StoreError::Invalid(problem)) => {
-                let rejected = part.iter().map(|settlement| reject(engine, settlement, &problem));
-                settle_plainly(engine, rejected.collect()).await;
+                let rejected = part.settlements.iter().map(|settlement| reject(engine, settlement, &problem));
+                part.settlements = rejected.collect();
+                settle_plainly(engine, part).await;
             }
-            Err(error) => drop_batch(engine, &part, &error),
+            Err(error) => drop_batch(engine, &part.settlements, &error),
         }
     }
 }
 
 /// Settles without another way out.
-async fn settle_plainly(engine: &Engine, batch: Vec<Settlement>) {
-    match engine.store.settle_all(&batch).await {
+async fn settle_plainly(engine: &Engine, batch: Batch) {
+    match engine.store.settle_all(&batch.settlements).await {
         Ok(answers) => conclude(engine, &batch, &answers),
-        Err(error) => drop_batch(engine, &batch, &error),
+        Err(error) => drop_batch(engine, &batch.settlements, &error),
     }
 }
 
-fn conclude(engine: &Engine, batch: &[Settlement], answers: &[Settled]) {
-    engine.held.remove(batch.iter().map(|settlement| settlement.lease));
-    for (settlement, answer) in batch.iter().zip(answers) {
+fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
+    engine.held.remove(batch.settlements.iter().map(|settlement| settlement.lease));
+    for ((settlement, job), answer) in batch.settlements.iter().zip(&batch.jobs).zip(answers) {
         engine.counts.settled(settlement, *answer);
+        if let Some(job) = job {
+            engine.observer.settled(job, settlement, *answer);
+        }
         if *answer == Settled::LeaseLost {
             let Lease { id, epoch } = settlement.lease;
             tracing::warn!(job = %id, epoch, "settle came too late: lease lost");
         }
     }
-    tracing::debug!(count = batch.len(), "settle");
+    tracing::debug!(count = batch.settlements.len(), "settle");
 }
 
 /// Instead of what the store would never take, so that the job ends with a reason and is not run again and again.
@@ -150,6 +196,8 @@ fn reject(engine: &Engine, settlement: &Settlement, problem: &Invalid) -> Settle
     Settlement {
         lease: settlement.lease,
         verdict: engine.decide_without_policy(&outcome),
+        status: settlement.status,
+        follow_ups: Vec::new(),
         entry: settlement.entry.as_ref().map(|entry| Entry {
             outcome: outcome.name().to_owned(),
             error: error.clone(),

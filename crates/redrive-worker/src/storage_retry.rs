@@ -8,12 +8,14 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Records, Written};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Store, StoreError, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::hold::lock;
+use crate::observe::{Observer, Unobserved};
 use crate::retry::retry;
 
 /// Wraps a store so that failures that may pass are not seen by its caller.
@@ -26,6 +28,7 @@ pub struct RetryingStore {
     dequeue: Policy,
     cancel: CancellationToken,
     seeds: Mutex<fastrand::Rng>,
+    observer: Arc<dyn Observer>,
 }
 
 impl RetryingStore {
@@ -37,6 +40,7 @@ impl RetryingStore {
             dequeue,
             cancel: CancellationToken::new(),
             seeds: Mutex::new(fastrand::Rng::new()),
+            observer: Arc::new(Unobserved),
         }
     }
 
@@ -51,30 +55,49 @@ impl RetryingStore {
         Self { seeds, ..self }
     }
 
-    /// Settles without taking the settlements away, for a caller that must look at them again when it fails.
-    pub async fn settle_all(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-        self.again("settle", &self.storage, || self.inner.settle(settlements.to_vec())).await
+    /// Tells `observer` how long each verb took, its retries included.
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
     }
 
-    async fn again<Op, Fut, T>(&self, verb: &'static str, policy: &Policy, op: Op) -> Result<T, StoreError>
+    /// Settles without taking the settlements away, for a caller that must look at them again when it fails.
+    pub async fn settle_all(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        self.again("settle", Vec::len, &self.storage, || self.inner.settle(settlements.to_vec())).await
+    }
+
+    async fn again<Op, Fut, T>(
+        &self,
+        verb: &'static str,
+        items: fn(&T) -> usize,
+        policy: &Policy,
+        op: Op,
+    ) -> Result<T, StoreError>
     where
         Op: FnMut() -> Fut,
         Fut: Future<Output = Result<T, StoreError>>,
     {
         let seed = lock(&self.seeds).u64(..);
-        retry(policy, op)
+        let began = Instant::now();
+        let answer = retry(policy, op)
             .when(StoreError::may_pass)
             .notify(|error, wait| tracing::debug!(verb, ?wait, %error, "store failed, trying again"))
             .cancel_on(self.cancel.clone())
             .seed(seed)
-            .await
+            .await;
+        let count = answer.as_ref().map_or(0, items);
+        self.observer.store_call(verb, count, began.elapsed(), answer.is_ok());
+        answer
     }
+}
+
+fn leased(claimed: &Claimed) -> usize {
+    claimed.jobs.len() + claimed.unreadable.len()
 }
 
 #[async_trait]
 impl Store for RetryingStore {
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
-        self.again("claim", &self.dequeue, || self.inner.claim(request.clone())).await
+        self.again("claim", leased, &self.dequeue, || self.inner.claim(request.clone())).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
@@ -82,15 +105,15 @@ impl Store for RetryingStore {
     }
 
     async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
-        self.again("extend", &self.storage, || self.inner.extend(leases.clone(), lease)).await
+        self.again("extend", Vec::len, &self.storage, || self.inner.extend(leases.clone(), lease)).await
     }
 
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
-        self.again("reclaim", &self.storage, || self.inner.reclaim(request.clone())).await
+        self.again("reclaim", leased, &self.storage, || self.inner.reclaim(request.clone())).await
     }
 
     async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
-        self.again("prune", &self.storage, || self.inner.prune(retention, limit)).await
+        self.again("prune", |count| *count, &self.storage, || self.inner.prune(retention, limit)).await
     }
 
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
@@ -103,6 +126,10 @@ impl Store for RetryingStore {
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         self.inner.redrive(ids).await
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        self.inner.run_now(ids).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

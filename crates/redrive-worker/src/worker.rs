@@ -11,6 +11,7 @@ use crate::count::Summary;
 use crate::crew::Crew;
 use crate::engine::{Engine, Handlers};
 use crate::handler::Handler;
+use crate::observe::{Observer, Unobserved};
 use crate::settings::Settings;
 use crate::settle::RESULTS_MAX;
 use crate::shutdown::shut_down;
@@ -52,13 +53,14 @@ pub struct Worker {
     settings: Settings,
     handlers: Handlers,
     twice: Option<Kind>,
+    observer: Arc<dyn Observer>,
 }
 
 impl Worker {
     /// A worker on `backend`; refuses settings it could not work under.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Result<Self, Invalid> {
         settings.check()?;
-        Ok(Self { backend, settings, handlers: Handlers::new(), twice: None })
+        Ok(Self { backend, settings, handlers: Handlers::new(), twice: None, observer: Arc::new(Unobserved) })
     }
 
     /// Runs jobs of `kind` with `handler`. A second handler for the same kind makes [`Worker::run_until`] refuse.
@@ -71,6 +73,11 @@ impl Worker {
         self
     }
 
+    /// Tells `observer` what happens.
+    pub fn observe(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
+    }
+
     /// Works until `shutdown` is ready, then ends in good order: running handlers get [`Settings::drain`] to finish,
     /// what is left is released at no cost of an attempt, and every result is settled.
     ///
@@ -80,7 +87,7 @@ impl Worker {
             return Err(WorkerError::TwoHandlers(kind));
         }
         let (sender, results) = mpsc::channel(RESULTS_MAX);
-        let engine = Arc::new(Engine::new(self.backend, self.settings, self.handlers, sender));
+        let engine = Arc::new(Engine::new(self.backend, self.settings, self.handlers, self.observer, sender));
         let mut crew = Crew::start(engine.clone(), results)?;
         tokio::select! {
             biased;

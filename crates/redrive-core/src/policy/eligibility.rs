@@ -43,6 +43,7 @@ impl Eligibility {
             Fault::Grpc(code) => self.retryable_grpc_codes.contains(&code),
             Fault::Connection => self.connection_errors,
             Fault::Timeout => self.timeouts,
+            Fault::BodyLost | Fault::TargetRefused => false,
             // A program's own error or panic says nothing about eligibility: it is retried unless it is rejected.
             Fault::Error | Fault::Panic => true,
         }
@@ -74,5 +75,6 @@ mod tests {
     fn connection_errors_and_timeouts_can_be_switched_off() {
         let none = Eligibility { connection_errors: false, timeouts: false, ..Eligibility::default() };
         assert!(!none.covers(Fault::Connection) && !none.covers(Fault::Timeout));
+        assert!(!none.covers(Fault::BodyLost) && !none.covers(Fault::TargetRefused));
     }
 }

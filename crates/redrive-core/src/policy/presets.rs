@@ -1,5 +1,6 @@
 //! Policies that the documents behind redrive prescribe, and the default.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Backoff, Eligibility, Jitter, MaxAttempts, Policy};
@@ -62,6 +63,8 @@ fn build(attempts: u32, backoff: Result<Backoff, Invalid>, jitter: Result<Jitter
         total_budget: None,
         eligibility: Eligibility::default(),
         attempt_timeout: None,
+        lease: None,
+        annotations: BTreeMap::new(),
     }
 }
 

@@ -34,6 +34,7 @@ chapter!("claim":
     says_when_more_is_due_already,
     next_due_is_of_matching_jobs_only,
     a_lease_ends_when_it_was_told_to,
+    a_job_may_ask_for_a_lease_of_its_own,
 );
 
 /// A store may write neighbours together; those in between that are not due, or are held, stay as they are.
@@ -331,4 +332,17 @@ async fn enqueue_due(stage: &Stage, jobs: &[(u8, u64)]) -> Vec<JobId> {
         made.push(enqueue_at(stage, *urgency, stage.now().before(ms(*ago))).await);
     }
     made
+}
+
+async fn a_job_may_ask_for_a_lease_of_its_own(stage: Stage) {
+    let own = Duration::from_secs(7);
+    let plain = stage.enqueue(stage.new_job()).await;
+    let special = stage.enqueue(NewJob { lease: Some(own), ..stage.new_job() }).await;
+    let claimed = stage.claim(2).await;
+    assert_eq!(ids(&claimed), [plain, special]);
+    assert_eq!(claimed[0].lease_until, Some(stage.now().after(LEASE)));
+    assert_eq!(claimed[1].lease_until, Some(stage.now().after(own)));
+    assert_eq!(claimed[1], stage.job(special).await);
+    stage.clock.advance(own);
+    assert_eq!(ids(&stage.reclaim(10).await), [special]);
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use redrive_core::limits::{BATCH_ITEMS_MAX, HORIZON, PAYLOAD_BYTES_MAX};
+use redrive_core::limits::{
+    BATCH_ITEMS_MAX, HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
+};
 use redrive_core::store::{Enqueued, Retention};
 use redrive_core::{Job, NewJob, Start, State};
 
@@ -42,6 +44,8 @@ async fn a_new_job_has_every_column_as_asked(stage: Stage) {
         start: Start::After(ms(1_500)),
         timeout: Some(ms(2_500)),
         metadata: Some("{\"trace\":1}".to_owned()),
+        subject: Some("https://example.test/ü?q=🦀".to_owned()),
+        lease: Some(Duration::from_millis(1_500)),
         ..stage.new_job()
     }
     .with_key(key("order-1"));
@@ -218,6 +222,9 @@ async fn one_id_from_64_callers_makes_one_job(stage: Stage) {
 async fn an_illegal_job_refuses_the_whole_batch(stage: Stage) {
     let cases = [
         ("payload", NewJob { payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..stage.new_job() }),
+        ("subject", NewJob { subject: Some("x".repeat(SUBJECT_BYTES_MAX + 1)), ..stage.new_job() }),
+        ("lease", NewJob { lease: Some(LEASE_MIN - Duration::from_millis(1)), ..stage.new_job() }),
+        ("lease", NewJob { lease: Some(LEASE_MAX + Duration::from_millis(1)), ..stage.new_job() }),
         ("metadata", NewJob { metadata: Some("x".repeat(PAYLOAD_BYTES_MAX + 1)), ..stage.new_job() }),
         ("runAt", NewJob { start: Start::After(HORIZON + ms(1)), ..stage.new_job() }),
         ("runAt", NewJob { start: Start::At(stage.now().after(HORIZON + ms(1))), ..stage.new_job() }),
@@ -233,6 +240,8 @@ async fn limits_are_exact_and_named(stage: Stage) {
     let largest = NewJob {
         payload: vec![1; PAYLOAD_BYTES_MAX],
         metadata: Some("x".repeat(PAYLOAD_BYTES_MAX)),
+        subject: Some("x".repeat(SUBJECT_BYTES_MAX)),
+        lease: Some(LEASE_MAX),
         ..stage.new_job()
     };
     let id = stage.enqueue(largest.clone()).await;
@@ -273,8 +282,10 @@ fn expected(stage: &Stage, new: NewJob) -> Job {
         policy: new.policy,
         payload: new.payload,
         key: new.idempotency.map(|asked| asked.key),
+        subject: new.subject,
         metadata: new.metadata,
         timeout: new.timeout,
+        lease: new.lease,
         run: 1,
         attempt: 0,
         epoch: 0,
@@ -289,6 +300,7 @@ fn expected(stage: &Stage, new: NewJob) -> Job {
         finished_at: None,
         output: None,
         last_error: None,
+        last_status: None,
         reason: None,
     }
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Cancelled, ClaimRequest, Extended, ReclaimRequest, Settled, Settlement};
-use redrive_core::{Job, JobId, State, Verdict};
+use redrive_core::{Job, JobId, NewJob, State, Verdict};
 
 use super::chapter;
 use super::stage::{
-    LEASE, Stage, at_once, claim_request, entry, ids, ms, only, reclaim_request, refused, settlement, worker,
+    LEASE, Stage, at_once, claim_request, entry, ids, kind, ms, only, reclaim_request, refused, settlement,
+    worker,
 };
 
 chapter!("reclaim":
@@ -22,6 +23,7 @@ chapter!("reclaim":
     sixteen_reclaimers_take_each_lease_once,
     keeps_a_cancel_request,
     says_the_time_and_no_next_due,
+    takes_only_the_kinds_it_was_told,
     a_full_batch_is_taken_and_more_refused,
 );
 
@@ -159,4 +161,19 @@ async fn a_full_batch_is_taken_and_more_refused(stage: Stage) {
     let more = stage.store.reclaim(reclaim_request(BATCH_ITEMS_MAX + 1)).await;
     assert_eq!(refused(more).field, "batch");
     assert_eq!(stage.reclaim(BATCH_ITEMS_MAX).await.len(), BATCH_ITEMS_MAX);
+}
+
+async fn takes_only_the_kinds_it_was_told(stage: Stage) {
+    let work = stage.running().await;
+    let mail = stage.enqueue(NewJob { kind: kind("mail"), ..stage.own_job() }).await;
+    stage.claim_own(mail).await;
+    stage.clock.advance(LEASE);
+    let of = |names: &[&str]| ReclaimRequest {
+        kinds: names.iter().map(|name| kind(name)).collect(),
+        ..reclaim_request(10)
+    };
+    let taken = |request| async { ids(&stage.store.reclaim(request).await.expect("reclaim").jobs) };
+    assert_eq!(taken(of(&["other"])).await, []);
+    assert_eq!(taken(of(&["other", "mail"])).await, [mail]);
+    assert_eq!(taken(of(&[])).await, [work.id]);
 }

@@ -24,6 +24,7 @@ chapter!("settle":
     a_full_batch_is_settled,
     the_log_holds_what_the_worker_said,
     state_and_log_appear_together,
+    the_last_answer_stays_on_the_row,
     without_an_entry_there_is_no_log,
     a_lost_lease_leaves_no_log,
     a_job_that_was_redriven_shuts_out_its_earlier_run,
@@ -192,6 +193,18 @@ async fn the_log_holds_what_the_worker_said(stage: Stage) {
     }
     let log = stage.log(id).await;
     assert_eq!(log.into_iter().map(|a| (a.epoch, a.entry)).collect::<Vec<_>>(), expected);
+}
+
+async fn the_last_answer_stays_on_the_row(stage: Stage) {
+    let id = stage.enqueue(stage.own_job()).await;
+    for (status, expected) in
+        [(None, None), (Some(503), Some(503)), (None, Some(503)), (Some(200), Some(200))]
+    {
+        let job = stage.claim_own(id).await;
+        let settlement = Settlement { status, ..settlement(job.lease(), Verdict::Retry(ms(0))) };
+        stage.settle_by(settlement).await;
+        assert_eq!(stage.job(id).await.last_status, expected);
+    }
 }
 
 async fn state_and_log_appear_together(stage: Stage) {

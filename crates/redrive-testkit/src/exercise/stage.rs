@@ -238,11 +238,11 @@ pub(crate) fn claim_request(limit: usize) -> ClaimRequest {
 }
 
 pub(crate) fn reclaim_request(limit: usize) -> ReclaimRequest {
-    ReclaimRequest { worker: worker("reclaimer"), limit, lease: LEASE }
+    ReclaimRequest { worker: worker("reclaimer"), kinds: Vec::new(), limit, lease: LEASE }
 }
 
 pub(crate) fn settlement(lease: Lease, verdict: Verdict) -> Settlement {
-    Settlement { lease, verdict, error: None, entry: None }
+    Settlement::new(lease, verdict)
 }
 
 pub(crate) fn entry(job: &Job, outcome: &str) -> Entry {
@@ -262,6 +262,7 @@ fn verdict_word(verdict: &Verdict) -> &'static str {
         Verdict::Complete(_) => "done",
         Verdict::Retry(_) | Verdict::DeadLetter(_) => "failed",
         Verdict::Snooze(_) => "snoozed",
+        Verdict::Park(_) => "parked",
         Verdict::Wait => "waiting",
         Verdict::Release => "released",
         Verdict::Cancel => "cancelled",

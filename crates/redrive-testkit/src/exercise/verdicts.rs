@@ -16,6 +16,7 @@ chapter!("settle":
     a_retry_without_wait_is_due_at_once,
     a_retry_waits_a_fraction_of_a_millisecond_too_long_rather_than_too_short,
     snooze_refunds_the_attempt_and_stops_the_budget,
+    park_refunds_the_attempt_and_lets_the_budget_run,
     snoozes_add_up,
     release_gives_attempt_and_job_back_at_once,
     wait_sets_the_job_aside_and_refunds,
@@ -81,6 +82,14 @@ async fn snooze_refunds_the_attempt_and_stops_the_budget(stage: Stage) {
         next_run_at: stage.now().after(ms(60_000)),
         ..check.row()
     };
+    check.row_is(&stage, row).await;
+    check.log_is(&stage, State::Pending, Some(ms(60_000))).await;
+}
+
+async fn park_refunds_the_attempt_and_lets_the_budget_run(stage: Stage) {
+    let check = check(&stage, Verdict::Park(ms(60_000))).await;
+    let row =
+        Job { state: State::Pending, attempt: 0, next_run_at: stage.now().after(ms(60_000)), ..check.row() };
     check.row_is(&stage, row).await;
     check.log_is(&stage, State::Pending, Some(ms(60_000))).await;
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::records::Expect;
-use redrive_core::store::{Backend, Wake};
-use redrive_core::{Job, State, Verdict};
+use redrive_core::store::{Backend, Settlement, Wake};
+use redrive_core::{Job, NewJob, Start, State, Verdict};
 
 use super::chapter;
-use super::stage::{Stage, claim_request, ms};
+use super::stage::{Stage, claim_request, ms, settlement};
 
 chapter!("wait":
     stays_asleep_while_nothing_happens,
@@ -18,6 +18,8 @@ chapter!("wait":
     wakes_for_a_retry,
     wakes_for_a_snooze,
     wakes_for_a_release,
+    wakes_for_a_follow_up,
+    wakes_for_run_now,
     wakes_for_a_record_and_for_its_removal,
     wakes_everyone,
     does_not_miss_what_came_before_it_waits,
@@ -58,6 +60,22 @@ async fn wakes_for_a_snooze(stage: Stage) {
 async fn wakes_for_a_release(stage: Stage) {
     let job = stage.running().await;
     wakes(&stage, settle(&stage, &job, Verdict::Release)).await;
+}
+
+async fn wakes_for_a_follow_up(stage: Stage) {
+    let job = stage.running().await;
+    let settlement =
+        Settlement { follow_ups: vec![stage.new_job()], ..settlement(job.lease(), Verdict::Complete(None)) };
+    wakes(&stage, async {
+        let _ = stage.settle_by(settlement).await;
+    })
+    .await;
+}
+
+async fn wakes_for_run_now(stage: Stage) {
+    let later = NewJob { start: Start::After(ms(60_000)), ..stage.new_job() };
+    let id = stage.enqueue(later).await;
+    wakes(&stage, async { drop(stage.store.run_now(vec![id]).await.expect("run_now")) }).await;
 }
 
 async fn wakes_for_a_record_and_for_its_removal(stage: Stage) {

@@ -27,7 +27,7 @@ impl Model {
             job.attempt += 1;
             job.epoch += 1;
             job.started_at = Some(now);
-            job.lease_until = Some(now.after(request.lease));
+            job.lease_until = Some(now.after(job.lease.unwrap_or(request.lease)));
             job.worker = Some(request.worker.clone());
             job.clone()
         })

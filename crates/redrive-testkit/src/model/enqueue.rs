@@ -18,7 +18,7 @@ impl Model {
         jobs.into_iter().map(|job| self.add(job, now)).collect()
     }
 
-    fn add(&mut self, new: NewJob, now: Timestamp) -> Result<Enqueued, Invalid> {
+    pub(super) fn add(&mut self, new: NewJob, now: Timestamp) -> Result<Enqueued, Invalid> {
         if let Some(known) = self.known(&new) {
             return Ok(known);
         }
@@ -53,8 +53,10 @@ fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
         policy: new.policy,
         payload: new.payload,
         key,
+        subject: new.subject,
         metadata: new.metadata,
         timeout: new.timeout.map(whole_ms),
+        lease: new.lease.map(whole_ms),
         run: 1,
         attempt: 0,
         epoch: 0,
@@ -69,6 +71,7 @@ fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
         finished_at: None,
         output: None,
         last_error: None,
+        last_status: None,
         reason: None,
     };
     Ok(Row { job, fingerprint, log: BTreeMap::new() })

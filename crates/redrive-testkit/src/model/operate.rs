@@ -1,7 +1,7 @@
-//! What an operator asks for: cancel, redrive, discard.
+//! What an operator asks for: cancel, redrive, run now, discard.
 
 use redrive_core::lifecycle::Event;
-use redrive_core::store::{Cancelled, Discarded, Redriven, check_batch};
+use redrive_core::store::{Cancelled, Discarded, Redriven, RunNow, check_batch};
 use redrive_core::{Invalid, Job, JobId, State, Timestamp};
 
 use super::{Model, advance};
@@ -17,6 +17,12 @@ impl Model {
     pub fn redrive(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>, Invalid> {
         check_batch(ids.len())?;
         Ok(ids.iter().map(|id| self.redrive_one(*id, now)).collect())
+    }
+
+    /// See [`redrive_core::Store::run_now`].
+    pub fn run_now(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<RunNow>, Invalid> {
+        check_batch(ids.len())?;
+        Ok(ids.iter().map(|id| self.run_one_now(*id, now)).collect())
     }
 
     /// See [`redrive_core::Store::discard`].
@@ -54,6 +60,21 @@ impl Model {
                 Redriven::Done
             }
             Some(state) => Redriven::NotDead(state),
+        }
+    }
+
+    fn run_one_now(&mut self, id: JobId, now: Timestamp) -> RunNow {
+        match self.job(id).map(|job| job.state) {
+            None => RunNow::NotFound,
+            Some(State::Pending | State::Retrying) => {
+                self.change(id, |row| {
+                    row.job.next_run_at = row.job.next_run_at.min(now);
+                    row.job.began_at = row.job.began_at.min(now);
+                });
+                self.wake_up();
+                RunNow::Done
+            }
+            Some(state) => RunNow::NotWaiting(state),
         }
     }
 

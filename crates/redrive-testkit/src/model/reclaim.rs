@@ -14,6 +14,7 @@ impl Model {
             .leases
             .iter()
             .take_while(|(until, _)| *until <= now)
+            .filter(|(_, id)| request.kinds.is_empty() || request.kinds.contains(&self.rows[id].job.kind))
             .take(request.limit)
             .map(|(_, id)| *id)
             .collect();

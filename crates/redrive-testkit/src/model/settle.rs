@@ -15,8 +15,9 @@ impl Model {
         check_batch(settlements.len())?;
         for settlement in &settlements {
             settlement.check()?;
+            settlement.follow_ups.iter().try_for_each(|job| job.start.resolve(now).map(drop))?;
         }
-        Ok(settlements.into_iter().map(|settlement| self.settle_one(settlement, now)).collect())
+        settlements.into_iter().map(|settlement| self.settle_one(settlement, now)).collect()
     }
 
     /// See [`redrive_core::Store::extend`].
@@ -31,15 +32,19 @@ impl Model {
         Ok(leases.iter().map(|held| self.extend_one(*held, until)).collect())
     }
 
-    fn settle_one(&mut self, settlement: Settlement, now: Timestamp) -> Settled {
+    fn settle_one(&mut self, mut settlement: Settlement, now: Timestamp) -> Result<Settled, Invalid> {
         if self.held(settlement.lease).is_none() {
-            return Settled::LeaseLost;
+            return Ok(Settled::LeaseLost);
         }
+        let follow_ups = std::mem::take(&mut settlement.follow_ups);
         let state = self.change(settlement.lease.id, |row| apply(row, settlement, now));
         if state.is_claimable() {
             self.wake_up();
         }
-        Settled::Applied(state)
+        for job in follow_ups {
+            self.add(job, now)?;
+        }
+        Ok(Settled::Applied(state))
     }
 
     fn extend_one(&mut self, lease: Lease, until: Timestamp) -> Extended {
@@ -63,6 +68,7 @@ fn apply(row: &mut Row, settlement: Settlement, now: Timestamp) -> redrive_core:
     job.began_at = job.began_at.after(effect.budget_pause);
     job.finished_at = job.state.is_final().then_some(now);
     job.last_error = settlement.error.or(job.last_error.take());
+    job.last_status = settlement.status.or(job.last_status);
     if job.state.is_claimable() {
         job.next_run_at = now.after(effect.wait.unwrap_or_default());
     }
@@ -88,7 +94,12 @@ fn note(job: &mut Job, verdict: Verdict) {
         Verdict::Complete(output) => job.output = output,
         Verdict::DeadLetter(reason) => job.reason = Some(reason),
         Verdict::Retry(wait) if job.state.is_claimable() => job.wait = Some(whole_ms(wait)),
-        Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Wait | Verdict::Release | Verdict::Cancel => {}
+        Verdict::Retry(_)
+        | Verdict::Snooze(_)
+        | Verdict::Park(_)
+        | Verdict::Wait
+        | Verdict::Release
+        | Verdict::Cancel => {}
     }
 }
 

@@ -22,7 +22,12 @@ impl Mutant {
             let limit = request.limit + 1;
             return self.store.claim(ClaimRequest { limit, ..request }).await;
         }
+        let lease = request.lease;
         let mut claimed = self.store.claim(request).await?;
+        if self.flaw == Flaw::OwnLeaseIgnored {
+            let until = claimed.now.after(lease);
+            return self.tamper_all(claimed, |job| job.lease_until = Some(until));
+        }
         if self.flaw == Flaw::ClaimFree {
             return self.tamper_all(claimed, |job| job.attempt -= 1);
         }
@@ -47,6 +52,9 @@ impl Mutant {
         }
         if self.flaw == Flaw::ReclaimNever {
             return self.store.reclaim(ReclaimRequest { limit: 0, ..request }).await;
+        }
+        if self.flaw == Flaw::ReclaimAnyKind {
+            return self.store.reclaim(ReclaimRequest { kinds: Vec::new(), ..request }).await;
         }
         let claimed = self.store.reclaim(request).await?;
         if self.flaw == Flaw::ReclaimKeepsEpoch {

@@ -1,6 +1,6 @@
-//! Flaws of cancel, redrive and discard.
+//! Flaws of cancel, redrive, run now and discard.
 
-use redrive_core::store::{Cancelled, Discarded, Redriven};
+use redrive_core::store::{Cancelled, Discarded, Redriven, RunNow};
 use redrive_core::{JobId, State, Store, StoreError};
 
 use super::{Flaw, Mutant};
@@ -44,6 +44,25 @@ impl Mutant {
             }
             Ok(answers)
         })
+    }
+
+    pub(super) async fn flawed_run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        if self.flaw == Flaw::RunNowPretends {
+            let mut aside = self.store.inspect(Clone::clone);
+            return self.store.step(|_, now| aside.run_now(&ids, now));
+        }
+        let began: Vec<_> =
+            self.store.inspect(|model| ids.iter().map(|id| model.job(*id).map(|job| job.began_at)).collect());
+        let answers = self.store.run_now(ids.clone()).await?;
+        if self.flaw == Flaw::RunNowKeepsBudget {
+            self.store.step(|model, _| {
+                for (id, began_at) in ids.into_iter().zip(began) {
+                    model.tamper(id, |job| job.began_at = began_at.unwrap_or(job.began_at));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(answers)
     }
 
     pub(super) async fn flawed_discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

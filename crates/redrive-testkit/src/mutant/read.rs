@@ -13,6 +13,11 @@ impl Mutant {
         filter: Filter,
         page: PageRequest,
     ) -> Result<Page<Job>, StoreError> {
+        let filter = if self.flaw == Flaw::ListIgnoresSubject {
+            Filter { subject: None, finished_from: None, finished_before: None, ..filter }
+        } else {
+            filter
+        };
         let mut listed = self.store.list(filter, page).await?;
         if self.flaw == Flaw::ListSkips && page.after.is_some() && !listed.items.is_empty() {
             listed.items.remove(0);

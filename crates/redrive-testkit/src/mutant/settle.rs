@@ -22,6 +22,17 @@ impl Mutant {
         if self.flaw == Flaw::SettleRefusesLate {
             return self.settle_unless_late(settlements);
         }
+        if self.flaw == Flaw::FollowUpsLost {
+            let alone = settlements.into_iter().map(|s| Settlement { follow_ups: Vec::new(), ..s });
+            return self.store.settle(alone.collect()).await;
+        }
+        if self.flaw == Flaw::StatusLost {
+            let numberless = settlements.into_iter().map(|s| Settlement { status: None, ..s });
+            return self.store.settle(numberless.collect()).await;
+        }
+        if self.flaw == Flaw::LostLeaseFollowsUp {
+            return self.settle_and_follow_up(settlements).await;
+        }
         if self.flaw == Flaw::LogLost {
             let silent = settlements.into_iter().map(|s| Settlement { entry: None, ..s });
             return self.store.settle(silent.collect()).await;
@@ -98,6 +109,13 @@ impl Mutant {
             }
             Ok(answers)
         })
+    }
+
+    async fn settle_and_follow_up(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        let answers = self.store.settle(settlements.clone()).await?;
+        let follow_ups = settlements.into_iter().flat_map(|settlement| settlement.follow_ups);
+        self.store.enqueue(follow_ups.collect()).await?;
+        Ok(answers)
     }
 
     fn leave_trace(&self, model: &mut Model, settlement: Settlement) {

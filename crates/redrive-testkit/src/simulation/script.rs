@@ -26,15 +26,17 @@ enum Trouble {
     Panic,
     Reject,
     Snooze,
+    Park,
     RetryAfter,
     Hang,
 }
 
-const TROUBLES: [(Trouble, &str); 6] = [
+const TROUBLES: [(Trouble, &str); 7] = [
     (Trouble::Fail, "fail"),
     (Trouble::Panic, "panic"),
     (Trouble::Reject, "reject"),
     (Trouble::Snooze, "snooze"),
+    (Trouble::Park, "park"),
     (Trouble::RetryAfter, "retry-after"),
     (Trouble::Hang, "hang"),
 ];
@@ -46,7 +48,7 @@ impl Script {
         let until = if rng.bool() { 0 } else { rng.u64(1..10) };
         let longest_ms = match trouble {
             Trouble::Hang => 20 * 60_000,
-            Trouble::Snooze | Trouble::RetryAfter => 5 * 60_000,
+            Trouble::Snooze | Trouble::Park | Trouble::RetryAfter => 5 * 60_000,
             Trouble::Fail | Trouble::Panic | Trouble::Reject => 5_000,
         };
         Self { trouble, until, span: Duration::from_millis(rng.u64(0..longest_ms)) }
@@ -83,6 +85,7 @@ impl Script {
     async fn go_wrong(self) -> Outcome {
         match self.trouble {
             Trouble::Snooze => return Outcome::Snooze(self.span),
+            Trouble::Park => return Outcome::Park(self.span),
             Trouble::RetryAfter => return Outcome::retry_after("come back later", self.span),
             Trouble::Fail | Trouble::Panic | Trouble::Reject | Trouble::Hang => sleep(self.span).await,
         }
@@ -90,7 +93,7 @@ impl Script {
             // Past the panic hook, which would print each of thousands.
             Trouble::Panic => std::panic::resume_unwind(Box::new("scripted")),
             Trouble::Reject => Outcome::reject("never"),
-            Trouble::Fail | Trouble::Snooze | Trouble::RetryAfter => Outcome::fail("not yet"),
+            Trouble::Fail | Trouble::Snooze | Trouble::Park | Trouble::RetryAfter => Outcome::fail("not yet"),
             Trouble::Hang => Outcome::Done(None),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Wake,
 };
 use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, StoreError, Timestamp};
 
@@ -22,6 +22,7 @@ pub(super) enum Call {
     Reclaim(ReclaimRequest),
     Cancel(Vec<JobId>),
     Redrive(Vec<JobId>),
+    RunNow(Vec<JobId>),
     Discard(Vec<JobId>),
     Get(Vec<JobId>),
     List(Filter, PageRequest),
@@ -42,6 +43,7 @@ pub(super) enum Answer {
     Extended(Vec<Extended>),
     Cancelled(Vec<Cancelled>),
     Redriven(Vec<Redriven>),
+    MadeDue(Vec<RunNow>),
     Discarded(Vec<Discarded>),
     Got(Vec<Option<Job>>),
     Listed(Page<Job>),
@@ -88,6 +90,7 @@ impl Call {
             Self::Reclaim(request) => Answer::claimed(model.reclaim(&request, now)?),
             Self::Cancel(ids) => Answer::Cancelled(model.cancel(&ids, now)?),
             Self::Redrive(ids) => Answer::Redriven(model.redrive(&ids, now)?),
+            Self::RunNow(ids) => Answer::MadeDue(model.run_now(&ids, now)?),
             Self::Discard(ids) => Answer::Discarded(model.discard(&ids)?),
             Self::Get(ids) => Answer::Got(model.get(&ids)?),
             Self::List(filter, page) => Answer::Listed(model.list(&filter, page)?),
@@ -117,6 +120,7 @@ impl Call {
             Self::Reclaim(request) => Answer::claimed(store.reclaim(request).await?),
             Self::Cancel(ids) => Answer::Cancelled(store.cancel(ids).await?),
             Self::Redrive(ids) => Answer::Redriven(store.redrive(ids).await?),
+            Self::RunNow(ids) => Answer::MadeDue(store.run_now(ids).await?),
             Self::Discard(ids) => Answer::Discarded(store.discard(ids).await?),
             Self::Get(ids) => Answer::Got(store.get(ids).await?),
             Self::List(filter, page) => Answer::Listed(store.list(filter, page).await?),

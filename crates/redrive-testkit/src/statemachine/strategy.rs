@@ -6,7 +6,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest_state_machine::ReferenceStateMachine;
-use redrive_core::limits::HORIZON;
+use redrive_core::limits::{HORIZON, LEASE_MIN};
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
 use redrive_core::store::{ClaimRequest, Cursor, Filter, PageRequest, ReclaimRequest, Retention, Settlement};
 use redrive_core::{
@@ -45,10 +45,11 @@ impl ReferenceStateMachine for Machine {
             3 => reclaim().prop_map(Call::Reclaim),
             2 => ids().prop_map(Call::Cancel),
             3 => ids().prop_map(Call::Redrive),
+            2 => ids().prop_map(Call::RunNow),
             1 => ids().prop_map(Call::Discard),
             1 => ids().prop_map(Call::Get),
             2 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
-            2 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
+            4 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
             3 => change().prop_map(Call::Write),
             1 => scan(),
@@ -86,8 +87,10 @@ fn logged(play: &Play) -> Vec<JobId> {
 fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
     let who = (id(), name(["", "acme"]), queue(), kind(), 4..7u8, name(["default", "strict"]));
     let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), option::weighted(0.4, key()), start(now));
-    let rest = (option::weighted(0.2, span()), option::weighted(0.2, name(["", "meta 🦀"])));
-    (who, what, rest).prop_map(|(who, (payload, key, start), (timeout, metadata))| {
+    let own_lease = option::weighted(0.2, select(vec![LEASE_MIN, 2 * LEASE_MIN]));
+    let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, subject()));
+    let rest = (option::weighted(0.2, span()), own_lease, texts);
+    (who, what, rest).prop_map(|(who, (payload, key, start), (timeout, lease, (metadata, subject)))| {
         let (id, tenant, queue, kind, priority, policy) = who;
         let policy = PolicyRef::first(PolicyName::new(policy).expect("a legal name"));
         let job = NewJob {
@@ -96,6 +99,8 @@ fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
             priority: Priority::new(priority).expect("a legal number"),
             start,
             timeout,
+            lease,
+            subject,
             metadata: metadata.map(str::to_owned),
             ..NewJob::new(id, kind, policy, payload.to_vec())
         };
@@ -117,26 +122,49 @@ fn start(now: Timestamp) -> impl Strategy<Value = Start> {
 
 fn claim() -> impl Strategy<Value = ClaimRequest> {
     let queues = subsequence(QUEUES.to_vec(), 0..=2);
-    let kinds = subsequence(vec!["work", "mail"], 0..=2);
-    (worker(), queues, kinds, 0..6usize, span()).prop_map(|(worker, queues, kinds, limit, lease)| {
+    (worker(), queues, kinds(), 0..6usize, span()).prop_map(|(worker, queues, kinds, limit, lease)| {
         ClaimRequest {
             worker,
             queues: queues.into_iter().map(|name| Queue::new(name).expect("a legal name")).collect(),
-            kinds: kinds.into_iter().map(|name| Kind::new(name).expect("a legal name")).collect(),
+            kinds,
             limit,
             lease,
         }
     })
 }
 
+fn kinds() -> impl Strategy<Value = Vec<Kind>> {
+    let names = subsequence(vec!["work", "mail"], 0..=2);
+    names.prop_map(|names| names.into_iter().map(|name| Kind::new(name).expect("a legal name")).collect())
+}
+
+fn subject() -> impl Strategy<Value = String> {
+    name(["https://a/x", "https://a/y", "https://b/ü"]).prop_map(str::to_owned)
+}
+
 fn reclaim() -> impl Strategy<Value = ReclaimRequest> {
-    (worker(), 0..5usize, span()).prop_map(|(worker, limit, lease)| ReclaimRequest { worker, limit, lease })
+    (worker(), kinds(), 0..5usize, span()).prop_map(|(worker, kinds, limit, lease)| ReclaimRequest {
+        worker,
+        kinds,
+        limit,
+        lease,
+    })
 }
 
 fn settlement(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Settlement> {
     let error = option::of(name(["boom", "bang 🦀"]).prop_map(str::to_owned));
-    (select(leases), verdict(), error, option::of(entry(now)))
-        .prop_map(|(lease, verdict, error, entry)| Settlement { lease, verdict, error, entry })
+    let follow_ups = prop_oneof![5 => Just(Vec::new()), 1 => vec_of(new_job(now), 2)];
+    let status = option::weighted(0.3, select(vec![200, 503]));
+    (select(leases), verdict(), error, status, option::of(entry(now)), follow_ups).prop_map(
+        |(lease, verdict, error, status, entry, follow_ups)| Settlement {
+            lease,
+            verdict,
+            error,
+            status,
+            entry,
+            follow_ups,
+        },
+    )
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {
@@ -144,6 +172,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         3 => option::of(select(vec![b"".to_vec(), b"ok".to_vec(), b"\0\xff".to_vec()])).prop_map(Verdict::Complete),
         5 => span().prop_map(Verdict::Retry),
         2 => span().prop_map(Verdict::Snooze),
+        1 => span().prop_map(Verdict::Park),
         1 => Just(Verdict::Wait),
         1 => Just(Verdict::Release),
         4 => select(Reason::ALL.to_vec()).prop_map(Verdict::DeadLetter),
@@ -175,13 +204,25 @@ fn filter(now: Timestamp) -> impl Strategy<Value = Filter> {
     );
     let states = prop_oneof![Just(Vec::new()), subsequence(State::ALL.to_vec(), 1..4)];
     let created = (option::weighted(0.2, span()), option::weighted(0.2, span()));
-    (states, names, created).prop_map(move |(states, (tenant, queue, kind, key), (from, before))| Filter {
+    let finished = (option::weighted(0.1, span()), option::weighted(0.1, span()));
+    let about = (
+        option::weighted(0.2, name(["https://a/", "https://b/ü", ""])),
+        option::weighted(0.2, select(Reason::ALL.to_vec())),
+        option::weighted(0.2, name(["default", "strict", "def"])),
+    );
+    let parts = (states, names, about, created, finished);
+    parts.prop_map(move |(states, (tenant, queue, kind, key), about, (from, before), finished)| Filter {
         states,
         tenant: tenant.map(|name| Tenant::new(name).expect("a legal name")),
         queue,
         kind,
         policy: None,
+        policy_name: about.2.map(|name| PolicyName::new(name).expect("a legal name")),
+        subject: about.0.map(str::to_owned),
+        reason: about.1,
         key,
+        finished_from: finished.0.map(|ago| now.before(ago)),
+        finished_before: finished.1.map(|ago| now.before(ago)),
         created_from: from.map(|ago| now.before(ago)),
         created_before: before.map(|ago| now.before(ago)),
     })

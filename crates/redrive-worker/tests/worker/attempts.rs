@@ -37,6 +37,7 @@ async fn each_outcome_leads_to_its_state() {
         (status(404), State::Dead, 1, None, Some("answered")),
         (Outcome::reject("never"), State::Dead, 1, None, Some("never")),
         (Outcome::Snooze(60 * S), State::Pending, 0, Some(60 * S), None),
+        (Outcome::Park(60 * S), State::Pending, 0, Some(60 * S), None),
         (Outcome::Wait, State::Waiting, 0, None, None),
         (Outcome::Cancelled, State::Cancelled, 1, None, None),
     ];

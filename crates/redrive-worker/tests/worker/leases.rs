@@ -111,7 +111,7 @@ async fn a_lost_lease_aborts_the_attempt_and_settles_nothing() {
     stage.until(1, State::Running).await;
     tokio::time::sleep(35 * S).await;
     let other = WorkerId::new("other").unwrap();
-    let request = ReclaimRequest { worker: other.clone(), limit: 10, lease: 100_000 * S };
+    let request = ReclaimRequest { worker: other.clone(), kinds: Vec::new(), limit: 10, lease: 100_000 * S };
     assert_eq!(stage.store.reclaim(request).await.unwrap().jobs.len(), 1);
     assert!(!dropped.load(Ordering::SeqCst));
     stage.store.fail("extend", 0, unavailable);
@@ -133,7 +133,12 @@ async fn a_settlement_that_comes_too_late_changes_nothing() {
         Outcome::Done(None)
     });
     tokio::time::sleep(35 * S).await;
-    let request = ReclaimRequest { worker: WorkerId::new("other").unwrap(), limit: 10, lease: 100_000 * S };
+    let request = ReclaimRequest {
+        worker: WorkerId::new("other").unwrap(),
+        kinds: Vec::new(),
+        limit: 10,
+        lease: 100_000 * S,
+    };
     stage.store.reclaim(request).await.unwrap();
     tokio::time::sleep(10 * S).await;
     assert_eq!(worker.stop().await.lease_lost, 1);
@@ -256,7 +261,8 @@ fn handlers_that_block_every_thread_keep_their_leases() {
             std::future::ready(Outcome::Done(None))
         })
     };
-    let other = ReclaimRequest { worker: WorkerId::new("other").unwrap(), limit: 10, lease };
+    let other =
+        ReclaimRequest { worker: WorkerId::new("other").unwrap(), kinds: Vec::new(), limit: 10, lease };
     let stolen = runtime.block_on(async {
         let mut stolen = 0;
         while stage.in_state(State::Succeeded) < 4 && stolen == 0 {

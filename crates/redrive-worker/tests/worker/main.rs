@@ -3,6 +3,7 @@
 
 mod attempts;
 mod claims;
+mod endings;
 mod leases;
 mod rigged;
 mod shutdown;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, Settled, Settlement, Stats, Unreadable, Wake,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Unreadable, Wake,
 };
 use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, Records, Store, StoreError};
 use redrive_testkit::ModelStore;
@@ -159,6 +159,11 @@ impl Store for Rigged {
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         self.enter("redrive", ids.len())?;
         self.model.redrive(ids).await
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        self.enter("run_now", ids.len())?;
+        self.model.run_now(ids).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {

@@ -30,11 +30,13 @@ async fn call(store: &RetryingStore, verb: &str) -> Result<(), StoreError> {
             .map(drop),
         "settle" => {
             let lease = redrive_core::Lease { id: id(1), epoch: 1 };
-            let settlement = Settlement { lease, verdict: Verdict::Release, error: None, entry: None };
+            let settlement = Settlement::new(lease, Verdict::Release);
             store.settle(vec![settlement]).await.map(drop)
         }
         "extend" => store.extend(vec![], S).await.map(drop),
-        "reclaim" => store.reclaim(ReclaimRequest { worker, limit: 1, lease: S }).await.map(drop),
+        "reclaim" => {
+            store.reclaim(ReclaimRequest { worker, kinds: Vec::new(), limit: 1, lease: S }).await.map(drop)
+        }
         "prune" => store.prune(Retention::default(), 1).await.map(drop),
         "enqueue" => store.enqueue(vec![]).await.map(drop),
         "cancel" => store.cancel(vec![]).await.map(drop),
