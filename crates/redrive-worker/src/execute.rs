@@ -62,7 +62,8 @@ impl Attempt {
             return Some(self.turn_away(verdict));
         }
         let started = Instant::now();
-        match perform(&*handler, self.context(), &self.flight, self.timeout(&policy)).await {
+        let cx = self.context(self.timeout(&policy));
+        match perform(&*handler, cx, &self.flight).await {
             Ok(outcome) => Some(self.conclude(&policy, outcome, started)),
             Err(Abort::CancelRequested) => Some(self.close(&Outcome::Cancelled)),
             Err(Abort::Released) => Some(self.close(&Outcome::Released)),
@@ -98,8 +99,8 @@ impl Attempt {
         admit(&self.job.as_run(policy, estimate), self.claimed.at(Instant::now()))
     }
 
-    fn context(&self) -> Context {
-        Context { job: self.job.clone(), stop: self.flight.stop.clone(), note: self.note.clone() }
+    fn context(&self, timeout: Option<Duration>) -> Context {
+        Context { job: self.job.clone(), timeout, stop: self.flight.stop.clone(), note: self.note.clone() }
     }
 
     fn timeout(&self, policy: &Policy) -> Option<Duration> {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::{Job, NewJob, Outcome, Verdict};
@@ -67,6 +68,8 @@ where
 pub struct Context {
     /// The job as it was claimed.
     pub job: Arc<Job>,
+    /// How long this attempt may take, after which it is dropped; none is without end.
+    pub timeout: Option<Duration>,
     pub(crate) stop: CancellationToken,
     pub(crate) note: Arc<Mutex<Option<Note>>>,
 }
@@ -74,7 +77,12 @@ pub struct Context {
 impl Context {
     /// A context without a worker, to try a handler by itself.
     pub fn detached(job: Job) -> Self {
-        Self { job: Arc::new(job), stop: CancellationToken::new(), note: Arc::default() }
+        Self {
+            timeout: job.timeout,
+            job: Arc::new(job),
+            stop: CancellationToken::new(),
+            note: Arc::default(),
+        }
     }
 
     /// Leaves evidence. The last note counts, and it stays when the attempt is dropped: on a timeout the log says how far
@@ -94,7 +102,8 @@ impl Context {
         self.stop.cancelled()
     }
 
-    /// Whether the attempt was aborted; for blocking code to look at now and then.
+    /// Whether the attempt was aborted: someone asked for its end, the lease is lost, or the worker shuts down. For
+    /// blocking code to look at now and then, and for a destructor to tell an abort from a timeout.
     pub fn is_cancelled(&self) -> bool {
         self.stop.is_cancelled()
     }

@@ -14,12 +14,8 @@ use crate::handler::{Context, Handler};
 use crate::hold::{Abort, Flight};
 
 /// What a handler that was left alone came to, or why it was not.
-pub(crate) async fn perform(
-    handler: &dyn Handler,
-    cx: Context,
-    flight: &Flight,
-    timeout: Option<Duration>,
-) -> Result<Outcome, Abort> {
+pub(crate) async fn perform(handler: &dyn Handler, cx: Context, flight: &Flight) -> Result<Outcome, Abort> {
+    let timeout = cx.timeout;
     // Whatever ends this future but the handler's own return also ends what the handler has started elsewhere.
     let abandon = flight.stop.clone().drop_guard();
     let call = async {

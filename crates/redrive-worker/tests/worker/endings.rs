@@ -100,6 +100,35 @@ async fn evidence_survives_a_timeout() {
     assert_eq!(stage.log(1)[0].entry.outcome, "timeout");
 }
 
+/// A destructor within a handler sees the difference, so that it can say of a timeout what it says of a failure.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_attempt_can_tell_a_timeout_from_an_abort() {
+    struct Witness(Context, Arc<Mutex<Option<bool>>>);
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().get_or_insert(self.0.is_cancelled());
+        }
+    }
+    for (timeout, aborted) in [(Some(5 * S), false), (None, true)] {
+        let stage = Stage::new().await;
+        stage.enqueue([NewJob { timeout, ..stage.new_job(1) }]).await;
+        let seen = Arc::new(Mutex::new(None));
+        let witnessed = seen.clone();
+        let settings = Stage::settings().with_drain(Duration::ZERO);
+        let worker = stage.start_with(settings, move |cx: Context| {
+            assert_eq!(cx.timeout, timeout);
+            let witness = Witness(cx, witnessed.clone());
+            async move {
+                let _witness = witness;
+                std::future::pending::<Outcome>().await
+            }
+        });
+        tokio::time::sleep(10 * S).await;
+        worker.stop().await;
+        assert_eq!(*seen.lock().unwrap(), Some(aborted));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_park_is_no_attempt_and_the_budget_goes_on() {
     let policy = presets::quadratic().with_total_budget(10 * S);
