@@ -1,0 +1,376 @@
+//! What a job of the service holds: the call to make, checked before it is kept.
+
+use http::HeaderMap;
+use redrive_core::Invalid;
+use redrive_core::limits::{KEY_BYTES_MAX, NAME_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+
+use crate::headers;
+use crate::target::Target;
+
+/// Bytes of a body kept on the job itself; larger ones belong in the object store.
+pub const BODY_INLINE_BYTES_MAX: usize = 64 * 1024;
+
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+const BODY_REF_BYTES_MAX: usize = 256;
+
+/// The call a task makes on every attempt; a job's payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Where it goes.
+    pub target: Target,
+    /// The HTTP method, in upper case.
+    pub method: String,
+    /// The caller's headers, in their order.
+    pub headers: Vec<(String, String)>,
+    /// What is sent.
+    pub body: CallBody,
+    /// The name of the secret that signs it.
+    pub signing_secret: Option<String>,
+    /// Where its success is reported.
+    pub on_success: Option<Target>,
+    /// Where its end without success is reported.
+    pub on_exhausted: Option<Target>,
+}
+
+/// What a call sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallBody {
+    /// Nothing.
+    None,
+    /// These bytes, kept on the job.
+    Inline(Vec<u8>),
+    /// What the object store keeps under this name.
+    Stored(BodyRef),
+}
+
+/// The name of a body in the object store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BodyRef(String);
+
+impl BodyRef {
+    /// Takes a name made of letters, digits and `-_.:/`, without an empty or dotted part that could climb out of a folder.
+    pub fn new(name: impl Into<String>) -> Result<Self, Invalid> {
+        let name = name.into();
+        let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte));
+        let climbs = name.split('/').any(|part| part.is_empty() || part == "." || part == "..");
+        if name.len() > BODY_REF_BYTES_MAX || !plain || climbs {
+            return Err(Invalid::new("bodyRef", "is not a name that `PUT /bodies` gave out"));
+        }
+        Ok(Self(name))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for BodyRef {
+    type Error = Invalid;
+    fn try_from(name: String) -> Result<Self, Invalid> {
+        Self::new(name)
+    }
+}
+
+impl From<BodyRef> for String {
+    fn from(name: BodyRef) -> Self {
+        name.0
+    }
+}
+
+impl Call {
+    /// A call by POST without headers and body.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            method: "POST".into(),
+            headers: Vec::new(),
+            body: CallBody::None,
+            signing_secret: None,
+            on_success: None,
+            on_exhausted: None,
+        }
+    }
+
+    /// Checks what the types do not: method, headers and the size of the body.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.header_map()?;
+        check_method(&self.method, &self.target)?;
+        if let CallBody::Inline(body) = &self.body
+            && body.len() > BODY_INLINE_BYTES_MAX
+        {
+            let limit =
+                format!("must be at most {BODY_INLINE_BYTES_MAX} bytes; upload it with `PUT /bodies`");
+            return Err(Invalid::new("body", limit));
+        }
+        if let Some(name) = &self.signing_secret {
+            check_text("signingSecret", name, NAME_BYTES_MAX)?;
+            headers::check_unsigned(&self.headers)?;
+        }
+        Ok(())
+    }
+
+    /// The caller's headers as they are sent.
+    pub fn header_map(&self) -> Result<HeaderMap, Invalid> {
+        headers::read(&self.headers, self.target.scheme())
+    }
+
+    /// As kept in a job's payload: the length of a JSON head, the head, the inline body as it is.
+    pub fn encode(&self) -> Vec<u8> {
+        let (place, inline) = match &self.body {
+            CallBody::None => (Place::None, &[][..]),
+            CallBody::Inline(body) => (Place::Inline, &body[..]),
+            CallBody::Stored(name) => (Place::Stored(name.clone()), &[][..]),
+        };
+        let head = Head {
+            target: self.target.clone(),
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            body: place,
+            signing_secret: self.signing_secret.clone(),
+            on_success: self.on_success.clone(),
+            on_exhausted: self.on_exhausted.clone(),
+        };
+        // Text, lists and options always serialise.
+        let head = serde_json::to_vec(&head).unwrap_or_default();
+        let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
+        [&length[..], &head, inline].concat()
+    }
+
+    /// Reads what [`Call::encode`] wrote.
+    pub fn decode(payload: &[u8]) -> Result<Self, Invalid> {
+        let damaged = |what: String| Invalid::new("payload", what);
+        let (length, rest) =
+            payload.split_first_chunk().ok_or_else(|| damaged("is too short to be a call".into()))?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let (head, inline) =
+            rest.split_at_checked(length).ok_or_else(|| damaged("ends within its head".into()))?;
+        let head: Head =
+            serde_json::from_slice(head).map_err(|error| damaged(format!("is not a call: {error}")))?;
+        let body = match head.body {
+            Place::Inline => CallBody::Inline(inline.to_vec()),
+            Place::None | Place::Stored(_) if !inline.is_empty() => {
+                return Err(damaged("has bytes after its end".into()));
+            }
+            Place::None => CallBody::None,
+            Place::Stored(name) => CallBody::Stored(name),
+        };
+        Ok(Self {
+            target: head.target,
+            method: head.method,
+            headers: head.headers,
+            body,
+            signing_secret: head.signing_secret,
+            on_success: head.on_success,
+            on_exhausted: head.on_exhausted,
+        })
+    }
+}
+
+/// Takes a method in any case and gives it in upper case; POST when there is none.
+pub fn read_method(method: Option<&str>) -> Result<String, Invalid> {
+    let method = method.unwrap_or("POST").to_ascii_uppercase();
+    if METHODS.contains(&method.as_str()) {
+        return Ok(method);
+    }
+    Err(Invalid::new("method", format!("must be one of {}", METHODS.join(", "))))
+}
+
+/// What differs from a creating request to its repeat, and therefore stays out of the payload; a job's metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Passport {
+    /// The creating request's own id, sent as the key when the caller named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The creator's trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// What vendors add to the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<String>,
+}
+
+impl Passport {
+    /// Checks that each part can be sent as a header.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let parts = [
+            ("idempotencyKey", &self.key),
+            ("traceparent", &self.traceparent),
+            ("tracestate", &self.tracestate),
+        ];
+        for (field, part) in parts {
+            if let Some(text) = part {
+                check_text(field, text, if field == "tracestate" { 512 } else { KEY_BYTES_MAX })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As kept in a job's metadata.
+    pub fn to_json(&self) -> String {
+        // Text and options always serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads what [`Passport::to_json`] wrote.
+    pub fn from_json(json: &str) -> Result<Self, Invalid> {
+        serde_json::from_str(json)
+            .map_err(|error| Invalid::new("metadata", format!("is not a passport: {error}")))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    target: Target,
+    method: String,
+    headers: Vec<(String, String)>,
+    body: Place,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signing_secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_success: Option<Target>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_exhausted: Option<Target>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Place {
+    None,
+    Inline,
+    Stored(BodyRef),
+}
+
+fn check_method(method: &str, target: &Target) -> Result<(), Invalid> {
+    if read_method(Some(method))? != method {
+        return Err(Invalid::new("method", "must be in upper case"));
+    }
+    if target.scheme().is_grpc() && method != "POST" {
+        return Err(Invalid::new("method", "must be POST or left out, because the target is gRPC"));
+    }
+    Ok(())
+}
+
+fn check_text(field: &'static str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
+    if text.is_empty() || text.len() > bytes_max {
+        return Err(Invalid::new(field, format!("must be 1 to {bytes_max} bytes long")));
+    }
+    if !text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Err(Invalid::new(field, "must be visible ASCII"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> Call {
+        Call::new(Target::parse("https://example.com/hook").unwrap())
+    }
+
+    #[test]
+    fn a_call_survives_its_payload() {
+        let full = Call {
+            method: "PUT".into(),
+            headers: vec![("X-A".into(), "1".into()), ("x-a".into(), "\"2\"".into())],
+            body: CallBody::Inline((0..=255).collect()),
+            signing_secret: Some("main".into()),
+            on_success: Some(Target::parse("http://example.com/ok").unwrap()),
+            on_exhausted: Some(Target::parse("grpc://example.com/a.B/C").unwrap()),
+            ..call()
+        };
+        let stored = Call { body: CallBody::Stored(BodyRef::new("t/0198-ab").unwrap()), ..call() };
+        let empty = Call { body: CallBody::Inline(Vec::new()), ..call() };
+        for call in [call(), full, stored, empty] {
+            assert_eq!(call.check(), Ok(()));
+            assert_eq!(Call::decode(&call.encode()), Ok(call));
+        }
+    }
+
+    #[test]
+    fn a_damaged_payload_is_an_error() {
+        let whole = Call { body: CallBody::Inline(b"body".to_vec()), ..call() }.encode();
+        for cut in 0..whole.len() - 4 {
+            assert!(Call::decode(&whole[..cut]).is_err(), "{cut}");
+        }
+        assert!(Call::decode(&[&call().encode()[..], b"more"].concat()).is_err());
+        assert!(Call::decode(&[255; 16]).is_err());
+        assert!(Call::decode(b"\x02\0\0\0{}").is_err());
+    }
+
+    #[test]
+    fn the_largest_call_fits_a_payload() {
+        let url = |scheme: &str| format!("{scheme}://example.com/{}", "x".repeat(2028 - scheme.len()));
+        let call = Call {
+            target: Target::parse(&url("https")).unwrap(),
+            headers: (0..64).map(|at| (format!("x-{at:04}"), "\"".repeat(122))).collect(),
+            body: CallBody::Inline(vec![0; BODY_INLINE_BYTES_MAX]),
+            signing_secret: Some("s".repeat(NAME_BYTES_MAX)),
+            on_success: Some(Target::parse(&url("http")).unwrap()),
+            on_exhausted: Some(Target::parse(&url("https")).unwrap()),
+            ..call()
+        };
+        assert_eq!(call.check(), Ok(()));
+        assert!(call.encode().len() <= 96 * 1024, "{}", call.encode().len());
+    }
+
+    #[test]
+    fn what_breaks_a_limit_names_its_field() {
+        let header = |name: &str| vec![(name.to_owned(), "v".to_owned())];
+        let grpc = Target::parse("grpc://example.com/a.B/C").unwrap();
+        for (field, bad) in [
+            ("method", Call { method: "TRACE".into(), ..call() }),
+            ("method", Call { method: "CONNECT".into(), ..call() }),
+            ("method", Call { method: "post".into(), ..call() }),
+            ("method", Call { method: "POST /evil HTTP/1.1\r\n".into(), ..call() }),
+            ("method", Call { method: String::new(), ..call() }),
+            ("method", Call { method: "GET".into(), target: grpc, ..call() }),
+            ("headers", Call { headers: header("Host"), ..call() }),
+            ("headers", Call { headers: header("Webhook-Id"), signing_secret: Some("s".into()), ..call() }),
+            ("body", Call { body: CallBody::Inline(vec![0; BODY_INLINE_BYTES_MAX + 1]), ..call() }),
+            ("signingSecret", Call { signing_secret: Some(String::new()), ..call() }),
+            ("signingSecret", Call { signing_secret: Some("a\nb".into()), ..call() }),
+        ] {
+            assert_eq!(bad.check().expect_err(field).field, field);
+        }
+        assert_eq!(Call { headers: header("Webhook-Id"), ..call() }.check(), Ok(()));
+    }
+
+    #[test]
+    fn methods_are_known_in_any_case() {
+        assert_eq!(read_method(None).unwrap(), "POST");
+        assert_eq!(read_method(Some("patch")).unwrap(), "PATCH");
+        for method in ["", "TRACE", "CONNECT", "GET ", "BREW", "PRI", "ＧＥＴ"] {
+            assert_eq!(read_method(Some(method)).expect_err(method).field, "method");
+        }
+    }
+
+    #[test]
+    fn a_body_has_a_plain_name() {
+        for name in ["", "../etc", "a/../b", "/a", "a/", "a//b", ".", "a b", "a\0", "é", &"x".repeat(257)] {
+            assert!(BodyRef::new(name).is_err(), "{name:?}");
+        }
+        assert_eq!(BodyRef::new("tenant/0198f-aa.bin").unwrap().as_str(), "tenant/0198f-aa.bin");
+    }
+
+    #[test]
+    fn a_passport_survives_and_can_be_sent() {
+        let full = Passport {
+            key: Some("k".into()),
+            traceparent: Some("00-aa-bb-01".into()),
+            tracestate: Some("a=b".into()),
+        };
+        for passport in [Passport::default(), full] {
+            assert_eq!(passport.check(), Ok(()));
+            assert_eq!(Passport::from_json(&passport.to_json()), Ok(passport));
+        }
+        let bad = Passport { traceparent: Some("a\r\nHost: b".into()), ..Passport::default() };
+        assert_eq!(bad.check().unwrap_err().field, "traceparent");
+        assert!(Passport::from_json("[]").is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! Which headers a task may carry, so that nobody smuggles a request or forges what redrive says.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use redrive_core::Invalid;
+
+use crate::target::Scheme;
+
+/// Headers on one task.
+pub const HEADERS_ITEMS_MAX: usize = 64;
+/// Bytes of all names and values together.
+pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
+
+/// Names that belong to the connection or to redrive, not to the caller.
+const RESERVED: [&str; 13] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "idempotency-key",
+    "keep-alive",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+const RESERVED_PREFIXES: [&str; 2] = ["proxy-", "redrive-"];
+const SIGNATURE_PREFIX: &str = "webhook-";
+
+/// Takes the headers of a task if they may be sent to a target of this scheme; names become lower case.
+pub fn read(headers: &[(String, String)], scheme: Scheme) -> Result<HeaderMap, Invalid> {
+    if headers.len() > HEADERS_ITEMS_MAX {
+        return Err(problem(format!("must be at most {HEADERS_ITEMS_MAX}")));
+    }
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > HEADERS_BYTES_MAX {
+        return Err(problem(format!(
+            "must be at most {HEADERS_BYTES_MAX} bytes of names and values together"
+        )));
+    }
+    let mut map = HeaderMap::with_capacity(headers.len() + 8);
+    for (name, value) in headers {
+        let name = read_name(name, scheme)?;
+        let value = read_value(&name, value)?;
+        check_grpc(&name, &value, scheme)?;
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+/// Refuses headers that a signature would contradict; for tasks that name a signing secret.
+pub(crate) fn check_unsigned(headers: &[(String, String)]) -> Result<(), Invalid> {
+    let signed = |name: &str| name.to_ascii_lowercase().starts_with(SIGNATURE_PREFIX);
+    match headers.iter().find(|(name, _)| signed(name)) {
+        Some((name, _)) => Err(problem(format!("{name} is set by the signature: leave it out"))),
+        None => Ok(()),
+    }
+}
+
+fn read_name(name: &str, scheme: Scheme) -> Result<HeaderName, Invalid> {
+    let shown = || name.escape_debug().to_string();
+    let read = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| problem(format!("\"{}\" is not a header name", shown())))?;
+    let lower = read.as_str();
+    let reserved = RESERVED.contains(&lower)
+        || RESERVED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
+        || (scheme.is_grpc() && lower.starts_with("grpc-"));
+    if reserved {
+        return Err(problem(format!("{} is set by redrive or by the connection: leave it out", shown())));
+    }
+    Ok(read)
+}
+
+fn read_value(name: &HeaderName, value: &str) -> Result<HeaderValue, Invalid> {
+    if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
+        return Err(problem(format!("the value of {name} must not begin or end with a space or tab")));
+    }
+    HeaderValue::from_str(value).map_err(|_| {
+        problem(format!(
+            "the value of {name} must be visible ASCII: no line breaks or other control characters"
+        ))
+    })
+}
+
+fn check_grpc(name: &HeaderName, value: &HeaderValue, scheme: Scheme) -> Result<(), Invalid> {
+    let text = value.as_bytes();
+    let is_grpc = text == b"application/grpc" || text.starts_with(b"application/grpc+");
+    if scheme.is_grpc() && name == http::header::CONTENT_TYPE && !is_grpc {
+        return Err(problem("content-type must be application/grpc or application/grpc+… for a gRPC target"));
+    }
+    Ok(())
+}
+
+fn problem(text: impl Into<String>) -> Invalid {
+    Invalid::new("headers", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, value: &str, scheme: Scheme) -> bool {
+        match read(&[(name.into(), value.into())], scheme) {
+            Ok(_) => false,
+            Err(error) => {
+                assert_eq!(error.field, "headers");
+                assert!(!error.problem.contains(['\r', '\n', '\0']), "{:?}", error.problem);
+                true
+            }
+        }
+    }
+
+    #[test]
+    fn what_could_smuggle_a_request_is_refused() {
+        for (name, value) in [
+            ("X-A", "b\r\nHost: evil"),
+            ("X-A", "b\nHost: evil"),
+            ("X-A", "b\rHost: evil"),
+            ("X-A", "b\0"),
+            ("X-A", "b\u{7f}"),
+            ("X-A", "b\u{1b}[31m"),
+            ("X-A", "b\u{85}c"),
+            ("X-A", "b\u{2028}c"),
+            ("X-A", "naïve"),
+            ("X-A", "嘊嘍Host: evil"),
+            ("X-A", "\r\n"),
+            ("X-A", "\r\n folded"),
+            ("X-A", " padded"),
+            ("X-A", "padded\t"),
+            ("", "b"),
+            ("X A", "b"),
+            (" X-A", "b"),
+            ("X-A ", "b"),
+            ("X-A:", "b"),
+            ("X-A\r\nHost", "b"),
+            ("X-A\n", "b"),
+            ("X\0A", "b"),
+            ("X-Ä", "b"),
+            (":authority", "evil"),
+            (":path", "/evil"),
+            ("(comment)", "b"),
+            ("Host", "evil"),
+            ("HOST", "evil"),
+            ("hOsT", "evil"),
+            ("Content-Length", "0"),
+            ("Transfer-Encoding", "chunked"),
+            ("transfer-encoding", "identity"),
+            ("TE", "trailers"),
+            ("Trailer", "X"),
+            ("Trailers", "X"),
+            ("Upgrade", "h2c"),
+            ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+            ("Connection", "close"),
+            ("Connection", "X-A"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Connection", "keep-alive"),
+            ("Proxy-Authorization", "Basic x"),
+            ("proxy-authenticate", "x"),
+            ("Expect", "100-continue"),
+            ("Via", "1.1 x"),
+            ("Idempotency-Key", "mine"),
+            ("IDEMPOTENCY-KEY", "mine"),
+            ("Redrive-Attempt", "1"),
+            ("redrive-task-id", "x"),
+            ("Redrive-Anything", "x"),
+        ] {
+            for scheme in [Scheme::Http, Scheme::Https, Scheme::Grpc, Scheme::Grpcs] {
+                assert!(refused(name, value, scheme), "{name:?}: {value:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ordinary_headers_pass() {
+        for (name, value) in [
+            ("Content-Type", "application/json"),
+            ("Authorization", "Bearer a.b.c"),
+            ("X-Empty", ""),
+            ("X-Quoted", "\"a, b\"; c=\td"),
+            ("Accept", "*/*"),
+            ("Cookie", "a=b"),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            ("grpc-anything", "over http"),
+            ("Redrive", "without a dash"),
+        ] {
+            assert!(!refused(name, value, Scheme::Https), "{name}: {value}");
+        }
+        let twice = [("X-A".to_owned(), "1".to_owned()), ("x-a".to_owned(), "2".to_owned())];
+        assert_eq!(read(&twice, Scheme::Http).unwrap().get_all("x-a").iter().count(), 2);
+    }
+
+    #[test]
+    fn grpc_keeps_its_own_metadata_to_itself() {
+        for (name, value) in [
+            ("grpc-timeout", "1S"),
+            ("grpc-previous-rpc-attempts", "0"),
+            ("Grpc-Encoding", "gzip"),
+            ("grpc-status", "0"),
+            ("content-type", "application/json"),
+            ("content-type", "application/grpcx"),
+        ] {
+            assert!(refused(name, value, Scheme::Grpc), "{name}: {value}");
+        }
+        assert!(!refused("content-type", "application/grpc+proto", Scheme::Grpc));
+        assert!(!refused("X-Token-Bin", "AAEC", Scheme::Grpcs));
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let many = |count: usize, value: &str| -> Vec<(String, String)> {
+            (0..count).map(|at| (format!("x-{at:04}"), value.to_owned())).collect()
+        };
+        assert!(read(&many(HEADERS_ITEMS_MAX, "v"), Scheme::Http).is_ok());
+        assert!(read(&many(HEADERS_ITEMS_MAX + 1, "v"), Scheme::Http).is_err());
+        assert!(read(&many(1, &"v".repeat(HEADERS_BYTES_MAX - 6)), Scheme::Http).is_ok());
+        assert!(read(&many(1, &"v".repeat(HEADERS_BYTES_MAX - 5)), Scheme::Http).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! One attempt over HTTP: any 2xx is success, anything else is an answer, redirects included.
+
+use std::time::SystemTime;
+
+use http::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
+
+use crate::answer::{ANSWER_BYTES_MAX, Answer, Ending};
+use crate::exchange::{Exchange, Outgoing, Sort, Trouble, explain};
+use crate::progress::Progress;
+use crate::retry_after::retry_after;
+use crate::transport::Pool;
+use crate::upload::Upload;
+
+/// Sent unless the caller says otherwise.
+pub(crate) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("redrive/", env!("CARGO_PKG_VERSION")));
+
+/// Sends the request once and reads the answer.
+pub(crate) async fn send(pool: &Pool, outgoing: Outgoing<'_>) -> Exchange {
+    let progress = outgoing.progress.clone();
+    match pool.request(prepare(outgoing)).await {
+        Ok(response) => answered(&progress, response).await,
+        Err(error) => Exchange::unanswered(&progress, &error),
+    }
+}
+
+fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
+    let Outgoing { target, method, mut headers, body, progress, previous_attempts: _, timeout: _ } = outgoing;
+    headers.entry(USER_AGENT).or_insert(AGENT);
+    // Some servers answer 411 to these without a length, even when there is nothing to send.
+    let wants_length = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
+    if wants_length && body.length() == 0 {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    let mut request = Request::new(body.noting(progress.clone()));
+    *request.method_mut() = method;
+    *request.uri_mut() = target.uri().clone();
+    *request.headers_mut() = headers;
+    progress.watch(capture_connection(&mut request));
+    request
+}
+
+async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
+    let (head, body) = response.into_parts();
+    progress.answered(head.status.as_u16());
+    let answer = Answer::read(body, ANSWER_BYTES_MAX).await;
+    let asked = || retry_after(&head.headers, SystemTime::now());
+    Exchange {
+        excerpt: answer.excerpt(0),
+        retry_after: if head.status.is_success() { None } else { asked() },
+        trouble: trouble(head.status, &answer.ending),
+        ..Exchange::so_far(progress)
+    }
+}
+
+/// The status is the answer. A success that breaks off is none: what it would have said is not known.
+fn trouble(status: StatusCode, ending: &Ending) -> Option<Trouble> {
+    match ending {
+        Ending::Whole | Ending::Cut if status.is_success() => None,
+        Ending::Broken(error) if status.is_success() => {
+            let message = format!("the answer broke off after its status {status}: {}", explain(error));
+            Some(Trouble::new(Sort::Connection, message))
+        }
+        Ending::Whole | Ending::Cut | Ending::Broken(_) => {
+            let hint = if status.is_redirection() { "; redirects are not followed" } else { "" };
+            Some(Trouble::new(Sort::Status(status.as_u16()), format!("the target answered {status}{hint}")))
+        }
+    }
+}
