@@ -371,6 +371,6 @@ mod tests {
         }
         let bad = Passport { traceparent: Some("a\r\nHost: b".into()), ..Passport::default() };
         assert_eq!(bad.check().unwrap_err().field, "traceparent");
-        assert!(Passport::from_json("[]").is_err());
+        assert!(Passport::from_json("no JSON").is_err());
     }
 }

@@ -77,7 +77,9 @@ fn read_value(name: &HeaderName, value: &str) -> Result<HeaderValue, Invalid> {
     if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
         return Err(problem(format!("the value of {name} must not begin or end with a space or tab")));
     }
-    HeaderValue::from_str(value).map_err(|_| {
+    let visible = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
+    let read = HeaderValue::from_str(value).ok().filter(|_| value.bytes().all(visible));
+    read.ok_or_else(|| {
         problem(format!(
             "the value of {name} must be visible ASCII: no line breaks or other control characters"
         ))

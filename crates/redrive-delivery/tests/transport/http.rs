@@ -1,0 +1,319 @@
+//! One attempt over HTTP/1.1 and what a bad target can make of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use http_body_util::{BodyExt as _, Full};
+use redrive_delivery::{BoxError, Outgoing, Phase, Progress, Sort, Upload};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::stage::{Server, expect_close, post, read_request, send, transport};
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine";
+
+#[tokio::test]
+async fn a_target_that_fails_twice_is_read_right_each_time() {
+    let server = Server::answering(|number| match number {
+        1 => "HTTP/1.1 503 Service Unavailable\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nbusy".into(),
+        2 => "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".into(),
+        _ => OK.into(),
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/hook"));
+
+    let first = post(&transport, &target).await;
+    assert_eq!((first.phase, first.status), (Phase::Answered, Some(503)));
+    assert_eq!(first.trouble.unwrap().sort, Sort::Status(503));
+    assert_eq!(first.retry_after, Some(Duration::from_secs(7)));
+    assert_eq!(first.excerpt.as_deref(), Some("busy"));
+
+    let second = post(&transport, &target).await;
+    assert_eq!(second.trouble.unwrap().sort, Sort::Status(404));
+    assert_eq!((second.retry_after, second.excerpt), (None, None));
+
+    let third = post(&transport, &target).await;
+    assert!(third.is_success());
+    assert_eq!((third.status, third.excerpt.as_deref()), (Some(200), Some("fine")));
+    let peer = third.peer.unwrap();
+    assert_eq!((peer.address, peer.protocol.name()), (server.address, "http/1.1"));
+}
+
+#[tokio::test]
+async fn connections_are_reused() {
+    let server = Server::answering(|_| OK.into()).await;
+    let (transport, target) = (transport(), server.target("/"));
+    for _ in 0..10 {
+        assert!(post(&transport, &target).await.is_success());
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_request_says_what_it_was_told_to_and_little_else() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = Server::start(move |mut stream, _| {
+        let tell = tell.clone();
+        async move {
+            while let Some(request) = read_request(&mut stream).await {
+                tell.send(request).unwrap();
+                stream.write_all(OK.as_bytes()).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/a/b?c=d"));
+
+    let mut outgoing = Outgoing::new(&target);
+    outgoing.method = Method::PUT;
+    outgoing.headers.insert("idempotency-key", HeaderValue::from_static("k-1"));
+    outgoing.body = Upload::bytes("hello");
+    assert!(send(&transport, outgoing).await.is_success());
+    let host = server.address;
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        "PUT /a/b?c=d HTTP/1.1\r\nidempotency-key: k-1\r\nuser-agent: redrive/{version}\r\nhost: {host}\r\ncontent-length: 5\r\n\r\nhello"
+    );
+    assert_eq!(told.recv().await.unwrap(), expected);
+
+    let mut outgoing = Outgoing::new(&target);
+    outgoing.headers.insert("user-agent", HeaderValue::from_static("mine"));
+    assert!(send(&transport, outgoing).await.is_success());
+    let empty = told.recv().await.unwrap();
+    assert!(empty.contains("user-agent: mine\r\n") && !empty.contains("redrive/"), "{empty}");
+    assert_eq!(empty.matches("content-length: 0\r\n").count(), 1, "{empty}");
+}
+
+#[tokio::test]
+async fn every_2xx_is_success_and_nothing_else_is() {
+    for (status, success) in [
+        (200, true),
+        (201, true),
+        (202, true),
+        (204, true),
+        (206, true),
+        (299, true),
+        (300, false),
+        (304, false),
+        (307, false),
+        (400, false),
+        (429, false),
+        (499, false),
+        (500, false),
+        (599, false),
+        (999, false),
+    ] {
+        let server =
+            Server::answering(move |_| format!("HTTP/1.1 {status} X\r\nConnection: close\r\n\r\n")).await;
+        let exchange = post(&transport(), &server.target("/")).await;
+        assert_eq!((exchange.is_success(), exchange.status), (success, Some(status)), "{exchange:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_interim_answer_is_not_the_answer() {
+    let server = Server::answering(|_| format!("HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n{OK}")).await;
+    assert_eq!(post(&transport(), &server.target("/")).await.status, Some(200));
+}
+
+#[tokio::test]
+async fn a_retry_date_counts_by_the_targets_clock() {
+    let at = |seconds| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let (date, until) = (at(1_000_000_000), at(1_000_000_042));
+    let answer =
+        format!("HTTP/1.1 429 Slow\r\ndate: {date}\r\nretry-after: {until}\r\ncontent-length: 0\r\n\r\n");
+    let server = Server::answering(move |_| answer.clone()).await;
+    let exchange = post(&transport(), &server.target("/")).await;
+    assert_eq!(exchange.retry_after, Some(Duration::from_secs(42)));
+}
+
+#[tokio::test]
+async fn a_target_that_hangs_was_sent_the_request_and_is_let_go() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = Server::start(move |mut stream, _| {
+        let tell = tell.clone();
+        async move {
+            tell.send(read_request(&mut stream).await.is_some()).unwrap();
+            expect_close(&mut stream).await;
+            tell.send(true).unwrap();
+        }
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/"));
+    let progress = Progress::new();
+    let outgoing =
+        Outgoing { progress: progress.clone(), body: Upload::bytes("x"), ..Outgoing::new(&target) };
+    let attempt = tokio::time::timeout(Duration::from_millis(200), transport.send(outgoing));
+    assert!(attempt.await.is_err());
+    assert!(told.recv().await.unwrap());
+    assert_eq!((progress.phase(), progress.status()), (Phase::NoAnswer, None));
+    assert_eq!(progress.evidence().address, Some(server.address.to_string()));
+    assert!(told.recv().await.unwrap(), "the connection is closed with the attempt");
+}
+
+#[tokio::test]
+async fn a_target_that_drips_is_bounded_by_the_caller_and_counts_as_answered() {
+    let server = Server::start(|mut stream, _| async move {
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await.unwrap();
+        while stream.write_all(b".").await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/"));
+    let progress = Progress::new();
+    let outgoing = Outgoing { progress: progress.clone(), ..Outgoing::new(&target) };
+    let attempt = tokio::time::timeout(Duration::from_millis(200), transport.send(outgoing));
+    assert!(attempt.await.is_err());
+    assert_eq!((progress.phase(), progress.status()), (Phase::Answered, Some(200)));
+}
+
+#[tokio::test]
+async fn an_answer_of_two_gib_is_not_read() {
+    const WHOLE: u64 = 2 * 1024 * 1024 * 1024;
+    let written = Arc::new(AtomicU64::new(0));
+    let (counter, (tell, mut told)) = (written.clone(), mpsc::unbounded_channel());
+    let server = Server::start(move |mut stream, _| {
+        let (counter, tell) = (counter.clone(), tell.clone());
+        async move {
+            read_request(&mut stream).await;
+            stream
+                .write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {WHOLE}\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
+            let chunk = vec![b'x'; 64 * 1024];
+            while counter.load(Ordering::SeqCst) < WHOLE {
+                match stream.write(&chunk).await {
+                    Ok(count) => counter.fetch_add(count as u64, Ordering::SeqCst),
+                    Err(_) => break,
+                };
+            }
+            tell.send(()).unwrap();
+        }
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/"));
+    let exchange = post(&transport, &target).await;
+    assert!(exchange.is_success(), "the status was a success: {exchange:?}");
+    assert_eq!(exchange.excerpt.unwrap().len(), 4096);
+    told.recv().await.unwrap();
+    // What the target could write beyond 64 KiB sat in the buffers of two sockets.
+    let written = written.load(Ordering::SeqCst);
+    assert!(written < 16 * 1024 * 1024, "{written} bytes were taken");
+    assert_eq!(server.connections(), 1);
+    assert!(post(&transport, &target).await.is_success());
+    assert_eq!(server.connections(), 2, "the connection was dropped, not drained");
+}
+
+#[tokio::test]
+async fn an_answer_within_the_limit_is_read_to_its_end() {
+    let server = Server::answering(|_| {
+        format!("HTTP/1.1 200 OK\r\ncontent-length: 65536\r\n\r\n{}", "y".repeat(65536))
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/"));
+    for _ in 0..3 {
+        assert!(post(&transport, &target).await.is_success());
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_success_that_breaks_off_is_none_but_a_failure_stays_what_it_was() {
+    for (status, sort) in [(200, Sort::Connection), (500, Sort::Status(500)), (302, Sort::Status(302))] {
+        let server = Server::answering(move |_| {
+            format!("HTTP/1.1 {status} X\r\nConnection: close\r\ncontent-length: 100\r\n\r\npart")
+        })
+        .await;
+        let exchange = post(&transport(), &server.target("/")).await;
+        assert_eq!(exchange.trouble.unwrap().sort, sort);
+        assert_eq!((exchange.phase, exchange.status), (Phase::Answered, Some(status)));
+        assert_eq!(exchange.excerpt.as_deref(), Some("part"));
+    }
+}
+
+#[tokio::test]
+async fn garbage_is_no_answer() {
+    let headers = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "h".repeat(1024 * 1024));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(500));
+    for garbage in [
+        "SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        "\0\u{1}\u{2}\u{3}\r\n\r\n",
+        "HTTP/9.9 200 OK\r\n\r\n",
+        "HTTP/1.1 20 x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        &headers,
+        &many,
+    ] {
+        let garbage = garbage.to_owned();
+        let shown: String = garbage.chars().take(60).collect();
+        let server = Server::answering(move |_| garbage.clone()).await;
+        let exchange = post(&transport(), &server.target("/")).await;
+        let trouble = exchange.trouble.unwrap_or_else(|| panic!("{shown:?} was taken"));
+        assert_eq!(trouble.sort, Sort::Connection, "{shown:?} {trouble:?}");
+        assert_eq!((exchange.phase, exchange.status), (Phase::NoAnswer, None), "{shown:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer() {
+    let private = Server::answering(|_| OK.into()).await;
+    let elsewhere = private.address;
+    for location in
+        [format!("http://{elsewhere}/"), "http://169.254.169.254/".into(), "http://10.0.0.1/".into()]
+    {
+        let server = Server::answering(move |_| {
+            format!("HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n")
+        })
+        .await;
+        let exchange = post(&transport(), &server.target("/")).await;
+        let trouble = exchange.trouble.unwrap();
+        assert_eq!(trouble.sort, Sort::Status(307));
+        assert!(trouble.message.contains("not followed"), "{}", trouble.message);
+    }
+    assert_eq!(private.connections(), 0);
+}
+
+fn streamed(bytes: &'static [u8], length: u64) -> Upload {
+    let body = Full::new(Bytes::from_static(bytes)).map_err(|never| -> BoxError { match never {} });
+    Upload::stream(body, length)
+}
+
+#[tokio::test]
+async fn a_body_is_streamed_with_its_length() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = Server::start(move |mut stream, _| {
+        let tell = tell.clone();
+        async move {
+            tell.send(read_request(&mut stream).await.unwrap()).unwrap();
+            stream.write_all(OK.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let target = server.target("/");
+    let outgoing = Outgoing { body: streamed(b"from afar", 9), ..Outgoing::new(&target) };
+    assert!(send(&transport(), outgoing).await.is_success());
+    let request = told.recv().await.unwrap();
+    assert!(request.contains("content-length: 9\r\n") && request.ends_with("\r\n\r\nfrom afar"), "{request}");
+}
+
+#[tokio::test]
+async fn a_body_of_another_length_is_our_own_trouble() {
+    for length in [5, 20] {
+        let server = Server::start(|mut stream, _| async move {
+            let mut all = Vec::new();
+            let _ = stream.read_to_end(&mut all).await;
+        })
+        .await;
+        let target = server.target("/");
+        let outgoing = Outgoing { body: streamed(b"from afar", length), ..Outgoing::new(&target) };
+        let exchange = send(&transport(), outgoing).await;
+        assert_eq!(exchange.trouble.unwrap().sort, Sort::Body, "{length}");
+        assert_eq!(exchange.phase, Phase::NoAnswer, "the head may have left");
+    }
+}
