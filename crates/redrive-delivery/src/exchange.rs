@@ -145,7 +145,8 @@ impl Sort {
             Self::Dns | Self::Connect | Self::ConnectTimeout | Self::Tls | Self::Connection => {
                 Fault::Connection
             }
-            Self::Refused | Self::Body => Fault::Error,
+            Self::Refused => Fault::TargetRefused,
+            Self::Body => Fault::Connection,
             Self::Status(status) => Fault::Status(status),
             Self::Grpc(code) => Fault::Grpc(code),
         }

@@ -1,24 +1,34 @@
 //! Delivers HTTP and gRPC calls under a policy, without making an outage worse.
 
 mod answer;
+pub mod bodies;
 pub mod call;
+pub mod deliver;
 pub mod dial;
+mod escalate;
 pub mod evidence;
 mod exchange;
+pub mod gate;
 mod grpc;
 pub mod guard;
 pub mod headers;
 mod http;
+mod passage;
 mod progress;
 pub mod retry_after;
+pub mod secrets;
+pub mod sign;
 pub mod target;
+mod tenant;
 mod tls;
 mod transport;
 mod upload;
 mod wire;
 
 pub use answer::{ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX};
-pub use call::{BodyRef, Call, CallBody, Passport};
+pub use bodies::{Bodies, BodyRef};
+pub use call::{Call, CallBody, Passport};
+pub use deliver::{Deliverer, KIND};
 pub use dial::{Peer, Protocol, Resolve};
 pub use evidence::{Evidence, Phase};
 pub use exchange::{Exchange, Outgoing, Sort, Trouble};

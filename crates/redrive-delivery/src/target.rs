@@ -98,6 +98,11 @@ impl Target {
         Origin { scheme: self.scheme, host, port: self.port }
     }
 
+    /// The path, without the query.
+    pub fn path(&self) -> &str {
+        self.uri.path()
+    }
+
     /// The URI on the wire: gRPC travels as http or https.
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri

@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 
+use crate::bodies::StoredBody;
 use crate::progress::Progress;
 
 /// Any error, for bodies that are read from elsewhere while they are sent.
@@ -40,6 +42,12 @@ impl Upload {
     /// A stream of exactly `length` bytes; any other length is an error of the stream.
     pub fn stream(body: impl Body<Data = Bytes, Error = BoxError> + Send + 'static, length: u64) -> Self {
         Self::new(Source::Stream { body: Box::pin(body), left: length })
+    }
+
+    /// A body from the object store.
+    pub fn stored(body: StoredBody) -> Self {
+        let length = body.length();
+        Self::stream(body.into_body().map_err(Into::into), length)
     }
 
     /// Bytes still to be sent.

@@ -1,0 +1,267 @@
+//! Makes one attempt at a call: through the gate, with its body and signature, to an answer.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderValue, Method};
+use redrive_core::store::Backend;
+use redrive_core::{Failure, Fault, Invalid, Job, NewJob, Outcome, PolicyRef};
+use redrive_worker::{Context, Ending, Handler};
+use tokio::time::Instant;
+
+use crate::bodies::{Bodies, GetError};
+use crate::call::{Call, CallBody, Passport};
+use crate::escalate;
+use crate::exchange::{Exchange, Outgoing, Sort, Trouble};
+use crate::gate::{Admission, Gates, Turn};
+use crate::passage::Passage;
+use crate::secrets::{Vault, VaultError};
+use crate::sign::Signer;
+use crate::transport::Transport;
+use crate::upload::Upload;
+
+/// The kind of the jobs that a [`Deliverer`] runs.
+pub const KIND: &str = "delivery";
+/// How long a task is put off when its own body or secret cannot be read for now.
+const OWN_TROUBLE_WAIT: Duration = Duration::from_secs(5);
+
+/// Delivers calls: the handler behind every task of the service.
+pub struct Deliverer {
+    transport: Transport,
+    gates: Gates,
+    bodies: Bodies,
+    vault: Vault,
+    backend: Arc<dyn Backend>,
+    /// The policy of the tasks that report how another one ended.
+    escalation_policy: PolicyRef,
+    chance: Mutex<fastrand::Rng>,
+}
+
+impl Deliverer {
+    /// Joins what a delivery needs.
+    pub fn new(
+        transport: Transport,
+        gates: Gates,
+        bodies: Bodies,
+        vault: Vault,
+        backend: Arc<dyn Backend>,
+        escalation_policy: PolicyRef,
+    ) -> Self {
+        let chance = Mutex::new(fastrand::Rng::new());
+        Self { transport, gates, bodies, vault, backend, escalation_policy, chance }
+    }
+
+    /// The gates of this node.
+    pub fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    /// Where large bodies are.
+    pub fn bodies(&self) -> &Bodies {
+        &self.bodies
+    }
+
+    /// Where signing secrets are.
+    pub fn vault(&self) -> &Vault {
+        &self.vault
+    }
+
+    fn enter(&self, job: &Job, call: &Call) -> Admission {
+        let turn = if job.attempt > 1 { Turn::Retry } else { Turn::First };
+        let mut rng = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
+        let origin = call.target.origin().to_string();
+        self.gates.enter(&origin, call.target.path(), turn, Instant::now(), &mut || rng.f64())
+    }
+
+    async fn attempt(&self, cx: &Context, call: &Call, passage: &mut Passage) -> Outcome {
+        let outgoing = match self.prepare(cx, call).await {
+            Ok(outgoing) => outgoing,
+            Err(unready) => return unready.outcome(&cx.job),
+        };
+        passage.depart(&outgoing.progress);
+        let exchange = self.transport.send(outgoing).await;
+        passage.arrive(&exchange);
+        outcome(exchange)
+    }
+
+    /// The request as this attempt sends it.
+    async fn prepare<'a>(&self, cx: &Context, call: &'a Call) -> Result<Outgoing<'a>, Unready> {
+        let job = &cx.job;
+        let mut outgoing = Outgoing::new(&call.target);
+        outgoing.method = Method::from_bytes(call.method.as_bytes())
+            .map_err(|_| Unready::Unreadable(Invalid::new("method", "is none")))?;
+        outgoing.headers = call.header_map()?;
+        introduce(&mut outgoing.headers, job)?;
+        outgoing.body = match &call.signing_secret {
+            Some(name) => self.sign(&mut outgoing.headers, job, call, name).await?,
+            None => self.body(job, &call.body).await?,
+        };
+        outgoing.previous_attempts = job.attempt.saturating_sub(1);
+        outgoing.timeout = cx.timeout;
+        Ok(outgoing)
+    }
+
+    async fn body(&self, job: &Job, body: &CallBody) -> Result<Upload, Unready> {
+        match body {
+            CallBody::None => Ok(Upload::empty()),
+            CallBody::Inline(bytes) => Ok(Upload::bytes(bytes.clone())),
+            CallBody::Stored(name) => {
+                let stored = self.bodies.verified(name, &job.tenant).await?;
+                Ok(Upload::stored(stored))
+            }
+        }
+    }
+
+    /// The body, with its signature among the headers. A stored body is signed while it is checked.
+    async fn sign(
+        &self,
+        headers: &mut HeaderMap,
+        job: &Job,
+        call: &Call,
+        name: &str,
+    ) -> Result<Upload, Unready> {
+        let secrets = self.vault.keys_for(&*self.backend, &job.tenant, name).await?;
+        let mut signer = Signer::new(&secrets, &job.id.to_string(), unix_seconds());
+        let body = match &call.body {
+            CallBody::Stored(name) => {
+                let look = |chunk: &[u8]| signer.update(chunk);
+                Upload::stored(self.bodies.verified_with(name, &job.tenant, look).await?)
+            }
+            CallBody::Inline(bytes) => {
+                signer.update(bytes);
+                Upload::bytes(bytes.clone())
+            }
+            CallBody::None => Upload::empty(),
+        };
+        for (name, value) in signer.finish().iter() {
+            headers.insert(name, header("signingSecret", value)?);
+        }
+        Ok(body)
+    }
+}
+
+#[async_trait]
+impl Handler for Deliverer {
+    async fn run(&self, cx: Context) -> Outcome {
+        let call = match Call::decode(&cx.job.payload) {
+            Ok(call) => call,
+            Err(problem) => return Unready::Unreadable(problem).outcome(&cx.job),
+        };
+        match self.enter(&cx.job, &call) {
+            Admission::Park { wait, .. } => Outcome::Park(wait),
+            Admission::Go(permit) => {
+                let mut passage = Passage::new(cx.clone(), permit);
+                self.attempt(&cx, &call, &mut passage).await
+            }
+        }
+    }
+
+    /// Attempts at one origin take about as long.
+    fn estimate_key<'a>(&self, job: &'a Job) -> Cow<'a, str> {
+        let subject = job.subject.as_deref().unwrap_or_default();
+        let end = subject.match_indices('/').nth(2).map_or(subject.len(), |(at, _)| at);
+        Cow::Borrowed(&subject[..end])
+    }
+
+    fn follow_ups(&self, job: &Job, ending: &Ending<'_>) -> Vec<NewJob> {
+        escalate::follow_ups(job, ending, &self.escalation_policy)
+    }
+}
+
+/// What every attempt carries: the same key always, which attempt it is, and the creator's trace.
+fn introduce(headers: &mut HeaderMap, job: &Job) -> Result<(), Invalid> {
+    let passport = job.metadata.as_deref().map(Passport::from_json).transpose()?.unwrap_or_default();
+    headers.insert("idempotency-key", header("idempotencyKey", &passport.key_for(job))?);
+    headers.insert("redrive-task-id", header("taskId", &job.id.to_string())?);
+    headers.insert("redrive-attempt", HeaderValue::from(job.attempt));
+    for (name, value) in [("traceparent", &passport.traceparent), ("tracestate", &passport.tracestate)] {
+        if let Some(value) = value {
+            headers.insert(name, header(name, value)?);
+        }
+    }
+    Ok(())
+}
+
+fn header(field: &'static str, text: &str) -> Result<HeaderValue, Invalid> {
+    HeaderValue::from_str(text).map_err(|_| Invalid::new(field, "cannot be sent as a header"))
+}
+
+fn unix_seconds() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// What the answer means for the task.
+fn outcome(exchange: Exchange) -> Outcome {
+    let Some(Trouble { sort, message }) = exchange.trouble else {
+        return Outcome::Done(None);
+    };
+    let failure = Failure { fault: sort.fault(), message, retry_after: exchange.retry_after };
+    match sort {
+        Sort::Refused => Outcome::Reject(failure),
+        Sort::Status(_) | Sort::Grpc(_) if exchange.no_retry => Outcome::Reject(failure),
+        Sort::Dns
+        | Sort::Connect
+        | Sort::ConnectTimeout
+        | Sort::Tls
+        | Sort::Connection
+        | Sort::Body
+        | Sort::Status(_)
+        | Sort::Grpc(_) => Outcome::Fail(failure),
+    }
+}
+
+/// Why an attempt could not even begin.
+enum Unready {
+    /// The job is not one that this code wrote.
+    Unreadable(Invalid),
+    /// The body is gone or damaged.
+    BodyLost(String),
+    /// The secret is gone.
+    SecretLost(String),
+    /// It may work in a moment; not the target's fault, so no attempt is charged.
+    NotNow(String),
+}
+
+impl Unready {
+    fn outcome(self, job: &Job) -> Outcome {
+        match self {
+            Self::Unreadable(problem) => Outcome::reject(format!("the call cannot be read: {problem}")),
+            Self::BodyLost(why) => Outcome::Reject(Failure::new(Fault::BodyLost, why)),
+            Self::SecretLost(why) => Outcome::reject(why),
+            Self::NotNow(why) => {
+                tracing::warn!(job = %job.id, %why, "attempt put off");
+                Outcome::Park(OWN_TROUBLE_WAIT)
+            }
+        }
+    }
+}
+
+impl From<Invalid> for Unready {
+    fn from(problem: Invalid) -> Self {
+        Self::Unreadable(problem)
+    }
+}
+
+impl From<GetError> for Unready {
+    fn from(error: GetError) -> Self {
+        match error {
+            GetError::Lost(why) => Self::BodyLost(why),
+            GetError::Unavailable(cause) => Self::NotNow(format!("the body cannot be read for now: {cause}")),
+        }
+    }
+}
+
+impl From<VaultError> for Unready {
+    fn from(error: VaultError) -> Self {
+        match error {
+            VaultError::Store(cause) => Self::NotNow(format!("the secret cannot be read for now: {cause}")),
+            VaultError::Contended => Self::NotNow(error.to_string()),
+            VaultError::Exists | VaultError::NotFound | VaultError::WrongKey | VaultError::Invalid(_) => {
+                Self::SecretLost(format!("the call cannot be signed: {error}"))
+            }
+        }
+    }
+}
