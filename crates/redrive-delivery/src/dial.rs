@@ -16,6 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Uri;
 use http::uri::Scheme;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -23,6 +24,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::guard::{Guard, Refused};
 use crate::wire::Wire;
+
+/// How long what was sent may stay unacknowledged before the connection counts as dead.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// Finds the addresses of a host, anew for every connection.
 #[async_trait]
@@ -198,7 +203,7 @@ impl Dialer {
 
     async fn secure(&self, host: &str, stream: TcpStream, address: SocketAddr) -> Result<Wire, DialError> {
         let failed = |source| DialError::Tls { host: host.to_owned(), source };
-        let name = ServerName::try_from(host.to_owned())
+        let name = ServerName::try_from(host.trim_end_matches('.').to_owned())
             .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
         let stream = self.tls.connect(name, stream).await.map_err(failed)?;
         let protocol = match stream.get_ref().1.alpn_protocol() {
@@ -216,10 +221,18 @@ impl Dialer {
     }
 }
 
-/// Small requests leave at once instead of waiting for more.
+/// Small requests leave at once instead of waiting for more, and a peer that vanished is noticed by the system.
+///
+/// Requests share an HTTP/2 connection, so all of them would hang on a dead one. gRPC servers hang up on clients that
+/// ping often, so the system has to find out: by what is not acknowledged, and by asking when nothing is sent.
 async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    let asking = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    socket.set_tcp_keepalive(&asking)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     Ok(stream)
 }
 

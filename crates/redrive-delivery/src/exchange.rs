@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use hyper_util::client::legacy;
-use redrive_core::Fault;
+use redrive_core::{Failure, Fault};
 
 use crate::dial::{DialError, Peer};
 use crate::evidence::{Evidence, Phase};
@@ -72,6 +72,16 @@ impl Exchange {
     /// Whether the target took the call.
     pub fn is_success(&self) -> bool {
         self.trouble.is_none()
+    }
+
+    /// What the policy decides about; none is success.
+    pub fn failure(&self) -> Option<Failure> {
+        let trouble = self.trouble.as_ref()?;
+        let failure = Failure::new(trouble.sort.fault(), &trouble.message);
+        Some(match self.retry_after {
+            Some(wait) => failure.with_retry_after(wait),
+            None => failure,
+        })
     }
 
     /// What to log about it.

@@ -98,7 +98,6 @@ impl Transport {
 fn builder(settings: &TransportSettings, speak: Speak) -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
-        .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(settings.idle_per_origin_max)
@@ -108,9 +107,6 @@ fn builder(settings: &TransportSettings, speak: Speak) -> Builder {
         .http2_max_header_list_size(64 * 1024)
         .http2_initial_stream_window_size(64 * 1024)
         .http2_initial_connection_window_size(1024 * 1024)
-        // Requests share an HTTP/2 connection: without pings all of them would hang on one whose peer is gone.
-        .http2_keep_alive_interval(Duration::from_secs(5))
-        .http2_keep_alive_timeout(Duration::from_secs(5))
         .http2_only(speak == Speak::Http2);
     builder
 }

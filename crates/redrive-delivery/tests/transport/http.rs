@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full};
+use redrive_core::Fault;
 use redrive_delivery::{BoxError, Outgoing, Phase, Progress, Sort, Upload};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -27,6 +28,9 @@ async fn a_target_that_fails_twice_is_read_right_each_time() {
 
     let first = post(&transport, &target).await;
     assert_eq!((first.phase, first.status), (Phase::Answered, Some(503)));
+    let failure = first.failure().unwrap();
+    assert_eq!((failure.fault, failure.retry_after), (Fault::Status(503), Some(Duration::from_secs(7))));
+    assert_eq!(failure.message, "the target answered 503 Service Unavailable");
     assert_eq!(first.trouble.unwrap().sort, Sort::Status(503));
     assert_eq!(first.retry_after, Some(Duration::from_secs(7)));
     assert_eq!(first.excerpt.as_deref(), Some("busy"));

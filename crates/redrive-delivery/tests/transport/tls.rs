@@ -40,7 +40,11 @@ pub(crate) fn acceptor(protocols: &[&str]) -> (TlsAcceptor, CertificateDer<'stat
 
 /// A transport that trusts `roots` and knows the test's names.
 pub(crate) fn trusting(roots: &[CertificateDer<'static>]) -> Transport {
-    let resolver = Names::of(&[("hook.test", &[&["127.0.0.1"]]), ("other.test", &[&["127.0.0.1"]])]);
+    let resolver = Names::of(&[
+        ("hook.test", &[&["127.0.0.1"]]),
+        ("hook.test.", &[&["127.0.0.1"]]),
+        ("other.test", &[&["127.0.0.1"]]),
+    ]);
     let connect_timeout = Duration::from_millis(500);
     Transport::new(TransportSettings { resolver, connect_timeout, extra_roots: roots.to_vec(), ..local() })
         .unwrap()
@@ -124,6 +128,17 @@ async fn an_endless_answer_over_http2_is_not_read() {
     }
     let taken = taken.load(Ordering::SeqCst);
     assert!(taken < 8 * 1024 * 1024, "{taken} bytes were taken");
+}
+
+#[tokio::test]
+async fn a_name_with_a_dot_at_its_end_is_the_same_name() {
+    let (tls, root) = acceptor(&["h2"]);
+    let server = Server::start(move |stream, _| {
+        serve(stream, tls.clone(), |_| http_body_util::Full::new(Bytes::new()))
+    })
+    .await;
+    let exchange = post(&trusting(&[root]), &target(&server, "hook.test.")).await;
+    assert!(exchange.is_success(), "{exchange:?}");
 }
 
 #[tokio::test]
