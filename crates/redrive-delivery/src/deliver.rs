@@ -27,12 +27,21 @@ pub const KIND: &str = "delivery";
 /// How long a task is put off when its own body or secret cannot be read for now.
 const OWN_TROUBLE_WAIT: Duration = Duration::from_secs(5);
 
+/// What deliveries share with whoever shows their state: gates, large bodies, signing secrets.
+#[derive(Clone)]
+pub struct Parts {
+    /// One gate per origin, of this node.
+    pub gates: Arc<Gates>,
+    /// Large bodies.
+    pub bodies: Bodies,
+    /// Signing secrets.
+    pub vault: Arc<Vault>,
+}
+
 /// Delivers calls: the handler behind every task of the service.
 pub struct Deliverer {
     transport: Transport,
-    gates: Gates,
-    bodies: Bodies,
-    vault: Vault,
+    parts: Parts,
     backend: Arc<dyn Backend>,
     /// The policy of the tasks that report how another one ended.
     escalation_policy: PolicyRef,
@@ -40,39 +49,21 @@ pub struct Deliverer {
 }
 
 impl Deliverer {
-    /// Joins what a delivery needs.
+    /// Sends by `transport` what `backend` holds; reports on ended tasks go by `escalation_policy`, which must be there.
     pub fn new(
         transport: Transport,
-        gates: Gates,
-        bodies: Bodies,
-        vault: Vault,
+        parts: Parts,
         backend: Arc<dyn Backend>,
         escalation_policy: PolicyRef,
     ) -> Self {
-        let chance = Mutex::new(fastrand::Rng::new());
-        Self { transport, gates, bodies, vault, backend, escalation_policy, chance }
-    }
-
-    /// The gates of this node.
-    pub fn gates(&self) -> &Gates {
-        &self.gates
-    }
-
-    /// Where large bodies are.
-    pub fn bodies(&self) -> &Bodies {
-        &self.bodies
-    }
-
-    /// Where signing secrets are.
-    pub fn vault(&self) -> &Vault {
-        &self.vault
+        Self { transport, parts, backend, escalation_policy, chance: Mutex::new(fastrand::Rng::new()) }
     }
 
     fn enter(&self, job: &Job, call: &Call) -> Admission {
         let turn = if job.attempt > 1 { Turn::Retry } else { Turn::First };
         let mut rng = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
         let origin = call.target.origin().to_string();
-        self.gates.enter(&origin, call.target.path(), turn, Instant::now(), &mut || rng.f64())
+        self.parts.gates.enter(&origin, call.target.path(), turn, Instant::now(), &mut || rng.f64())
     }
 
     async fn attempt(&self, cx: &Context, call: &Call, passage: &mut Passage) -> Outcome {
@@ -108,7 +99,7 @@ impl Deliverer {
             CallBody::None => Ok(Upload::empty()),
             CallBody::Inline(bytes) => Ok(Upload::bytes(bytes.clone())),
             CallBody::Stored(name) => {
-                let stored = self.bodies.verified(name, &job.tenant).await?;
+                let stored = self.parts.bodies.verified(name, &job.tenant).await?;
                 Ok(Upload::stored(stored))
             }
         }
@@ -122,12 +113,12 @@ impl Deliverer {
         call: &Call,
         name: &str,
     ) -> Result<Upload, Unready> {
-        let secrets = self.vault.keys_for(&*self.backend, &job.tenant, name).await?;
+        let secrets = self.parts.vault.keys_for(&*self.backend, &job.tenant, name).await?;
         let mut signer = Signer::new(&secrets, &job.id.to_string(), unix_seconds());
         let body = match &call.body {
             CallBody::Stored(name) => {
                 let look = |chunk: &[u8]| signer.update(chunk);
-                Upload::stored(self.bodies.verified_with(name, &job.tenant, look).await?)
+                Upload::stored(self.parts.bodies.verified_with(name, &job.tenant, look).await?)
             }
             CallBody::Inline(bytes) => {
                 signer.update(bytes);

@@ -28,7 +28,7 @@ mod wire;
 pub use answer::{ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX};
 pub use bodies::{Bodies, BodyRef};
 pub use call::{Call, CallBody, Passport};
-pub use deliver::{Deliverer, KIND};
+pub use deliver::{Deliverer, KIND, Parts};
 pub use dial::{Peer, Protocol, Resolve};
 pub use evidence::{Evidence, Phase};
 pub use exchange::{Exchange, Outgoing, Sort, Trouble};

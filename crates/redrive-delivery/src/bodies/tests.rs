@@ -204,6 +204,12 @@ async fn a_damaged_or_missing_body_is_lost() {
         fs::write(&file, damaged).unwrap();
         let verified = world.bodies.verified(&body, &me()).await;
         assert!(matches!(verified, Err(GetError::Lost(_))), "{damaged}: {verified:?}");
+        let unchecked = world.bodies.get(&body, &me()).await;
+        assert_eq!(
+            unchecked.is_ok(),
+            damaged.len() == 5,
+            "{damaged}: its length is known before the first byte"
+        );
     }
     fs::write(&file, "hello").unwrap();
     assert!(world.bodies.verified(&body, &me()).await.is_ok());
@@ -230,6 +236,15 @@ async fn a_large_body_that_changes_between_the_passes_ends_with_an_error() {
     };
     let verified = world.bodies.verified_with(&body, &me(), replace(&[8; 2 << 20])).await;
     assert!(matches!(verified, Err(GetError::Lost(_))), "{verified:?}");
+}
+
+#[tokio::test]
+async fn a_stream_gives_exactly_what_was_promised() {
+    for (promised, fine) in [(4, false), (5, true), (6, false)] {
+        let chunks = [Ok(Bytes::from_static(b"hel")), Ok(Bytes::from_static(b"lo"))];
+        let given = exactly(promised, stream::iter(chunks).boxed()).try_collect::<Vec<_>>().await;
+        assert_eq!(given.is_ok(), fine, "{promised} bytes");
+    }
 }
 
 #[cfg(unix)]

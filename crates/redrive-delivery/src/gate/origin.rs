@@ -20,7 +20,7 @@ const PROBING_SHORTEST: Duration = Duration::from_millis(50);
 /// The share of time that each parked task adds to the spread of their return.
 const SPREAD_PER_TASK: Duration = Duration::from_millis(2);
 /// What a call is taken to last before the first one ended.
-const LATENCY_UNKNOWN: Duration = Duration::from_millis(50);
+const LATENCY_UNKNOWN: Duration = Duration::from_millis(10);
 /// The weight of the newest call in the smoothed duration.
 const LATENCY_WEIGHT: f64 = 0.2;
 /// Fewer outcomes than this since the last judgement do not overrule it.
@@ -116,7 +116,7 @@ impl Gate {
         match self.obstacle(turn, now) {
             None => Decision::Go(self.admit(turn, path, luck)),
             Some(hold) => {
-                let wait = self.wait(hold, luck, now);
+                let wait = self.wait(hold, turn, luck, now);
                 self.waiting.park(turn, wait, now);
                 Decision::Park { wait, hold }
             }
@@ -341,8 +341,13 @@ impl Gate {
         self.latency() / self.limit
     }
 
-    fn wait(&mut self, hold: Hold, luck: f64, now: Instant) -> Duration {
+    fn wait(&mut self, hold: Hold, turn: Turn, luck: f64, now: Instant) -> Duration {
         match hold.kind {
+            // Retries have more than their half and get no more: the next places are for the first attempts.
+            HoldKind::Full if turn == Turn::First && 2 * self.retries_in_flight > self.limit => {
+                self.pressed = true;
+                self.latency().mul_f64(0.5 + luck).clamp(QUEUE_SHORTEST, QUEUE_LONGEST)
+            }
             HoldKind::Full | HoldKind::RetriesYield => {
                 self.pressed = true;
                 self.queue(luck, now)
