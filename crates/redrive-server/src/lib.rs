@@ -1,1 +1,23 @@
-//! The retry service: takes calls over HTTP from any language and has them delivered under a policy.
+//! The retry service: other programs hand it a call over HTTP, and it delivers the call under a policy.
+
+pub mod api;
+pub mod auth;
+mod creation;
+pub mod error;
+pub mod events;
+mod extract;
+pub mod keys;
+pub mod metrics;
+mod observe;
+mod openapi;
+mod operations;
+mod parts;
+mod policies;
+mod routes;
+pub mod service;
+mod tasks;
+pub mod wire;
+
+pub use api::{Access, Api};
+pub use error::{Code, Problem};
+pub use service::{Config, Roles, Service, StartError};

@@ -1,0 +1,75 @@
+//! What the routes share, and the router made of them.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use redrive_core::store::Backend;
+use redrive_core::{StoreError, Timestamp};
+use redrive_delivery::Parts;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Keyring;
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::policies::Policies;
+use crate::{operations, routes};
+
+/// What the routes share.
+pub struct Api {
+    pub(crate) store: Arc<dyn Backend>,
+    pub(crate) parts: Parts,
+    pub(crate) keyring: Keyring,
+    pub(crate) policies: Policies,
+    pub(crate) events: Arc<Events>,
+    pub(crate) metrics: Arc<Metrics>,
+    closing: CancellationToken,
+}
+
+/// Who may call as long as there is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everyone, as an admin: for a service that only this machine reaches.
+    OpenWithoutKeys,
+    /// Nobody.
+    KeysOnly,
+}
+
+impl Api {
+    /// The API on a store, with the default policy registered. It ends what has no end when `closing` is cancelled.
+    pub async fn open(
+        store: Arc<dyn Backend>,
+        parts: Parts,
+        access: Access,
+        closing: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
+        let api = Self {
+            keyring: Keyring::new(store.clone(), access == Access::OpenWithoutKeys),
+            policies: Policies::new(store.clone()),
+            events: Arc::new(Events::new(closing.clone())),
+            metrics: Arc::new(Metrics::new()),
+            parts,
+            store,
+            closing,
+        };
+        api.policies.default().await?;
+        Ok(Arc::new(api))
+    }
+
+    /// Every route, with what each may answer described at `/openapi.json`.
+    pub fn router(self: &Arc<Self>) -> Router {
+        routes::router(self.clone())
+    }
+
+    /// Drives long operations until the API closes; each node that serves it runs this once.
+    pub async fn drive_operations(self: Arc<Self>) {
+        let closing = self.closing.clone();
+        operations::drive(self, closing).await;
+    }
+}
+
+/// The wall clock, for what only people read; what is due goes by the store's.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,325 @@
+//! Every refusal as RFC 9457 `application/problem+json`: a stable code, what to do next, and the field at fault.
+
+use std::borrow::Cow;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use redrive_core::{Invalid, StoreError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What a route answers with: its value, or a problem.
+pub type Answer<T> = Result<T, Problem>;
+
+/// The media type of a problem.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Why a request was refused. The codes never change meaning: programs may compare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Code {
+    /// The body is not JSON.
+    MalformedJson,
+    /// No key, or one that is not known.
+    Unauthenticated,
+    /// The key does not allow it.
+    Forbidden,
+    /// There is nothing here, or nothing of yours.
+    NotFound,
+    /// The path has other methods; `Allow` lists them.
+    MethodNotAllowed,
+    /// The policy's id has other content.
+    PolicyConflict,
+    /// Live tasks use the policy.
+    PolicyInUse,
+    /// The task has ended before.
+    TaskEnded,
+    /// Only an exhausted task can be driven again.
+    TaskNotExhausted,
+    /// The task does not wait for anything that could be skipped.
+    TaskNotWaiting,
+    /// The operation has ended before.
+    OperationEnded,
+    /// The body is larger than the route takes.
+    BodyTooLarge,
+    /// The body is of a type that the route does not take.
+    UnsupportedMediaType,
+    /// A value is not legal; `field` names it.
+    Invalid,
+    /// The policy is not registered.
+    UnknownPolicy,
+    /// The key was used before, for a different request.
+    IdempotencyKeyReused,
+    /// The uploaded body is not there.
+    UnknownBody,
+    /// A defect or a failure of the service; the log has more.
+    Internal,
+    /// The store or the object store cannot answer now: try again.
+    Unavailable,
+    /// The store has no room left.
+    StoreFull,
+}
+
+impl Code {
+    /// Every code.
+    pub const ALL: [Self; 20] = [
+        Self::MalformedJson,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::PolicyConflict,
+        Self::PolicyInUse,
+        Self::TaskEnded,
+        Self::TaskNotExhausted,
+        Self::TaskNotWaiting,
+        Self::OperationEnded,
+        Self::BodyTooLarge,
+        Self::UnsupportedMediaType,
+        Self::Invalid,
+        Self::UnknownPolicy,
+        Self::IdempotencyKeyReused,
+        Self::UnknownBody,
+        Self::Internal,
+        Self::Unavailable,
+        Self::StoreFull,
+    ];
+
+    /// The HTTP status it comes with.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::MalformedJson => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::PolicyConflict
+            | Self::PolicyInUse
+            | Self::TaskEnded
+            | Self::TaskNotExhausted
+            | Self::TaskNotWaiting
+            | Self::OperationEnded => StatusCode::CONFLICT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Invalid | Self::UnknownPolicy | Self::IdempotencyKeyReused | Self::UnknownBody => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreFull => StatusCode::INSUFFICIENT_STORAGE,
+        }
+    }
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MalformedJson => "MALFORMED_JSON",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::Forbidden => "FORBIDDEN",
+            Self::NotFound => "NOT_FOUND",
+            Self::MethodNotAllowed => "METHOD_NOT_ALLOWED",
+            Self::PolicyConflict => "POLICY_CONFLICT",
+            Self::PolicyInUse => "POLICY_IN_USE",
+            Self::TaskEnded => "TASK_ENDED",
+            Self::TaskNotExhausted => "TASK_NOT_EXHAUSTED",
+            Self::TaskNotWaiting => "TASK_NOT_WAITING",
+            Self::OperationEnded => "OPERATION_ENDED",
+            Self::BodyTooLarge => "BODY_TOO_LARGE",
+            Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
+            Self::Invalid => "INVALID",
+            Self::UnknownPolicy => "UNKNOWN_POLICY",
+            Self::IdempotencyKeyReused => "IDEMPOTENCY_KEY_REUSED",
+            Self::UnknownBody => "UNKNOWN_BODY",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::StoreFull => "STORE_FULL",
+        }
+    }
+
+    /// What it means, in a few words that never change.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::MalformedJson => "the body is not JSON",
+            Self::Unauthenticated => "an API key is needed",
+            Self::Forbidden => "the API key does not allow this",
+            Self::NotFound => "not found",
+            Self::MethodNotAllowed => "the path does not have this method",
+            Self::PolicyConflict => "the policy id has other content",
+            Self::PolicyInUse => "live tasks use the policy",
+            Self::TaskEnded => "the task has ended",
+            Self::TaskNotExhausted => "the task is not exhausted",
+            Self::TaskNotWaiting => "the task does not wait",
+            Self::OperationEnded => "the operation has ended",
+            Self::BodyTooLarge => "the body is too large",
+            Self::UnsupportedMediaType => "the body has the wrong content type",
+            Self::Invalid => "a value is not legal",
+            Self::UnknownPolicy => "the policy is not registered",
+            Self::IdempotencyKeyReused => "the idempotency key belongs to another request",
+            Self::UnknownBody => "the uploaded body is not there",
+            Self::Internal => "the service failed",
+            Self::Unavailable => "not available for now",
+            Self::StoreFull => "the store is full",
+        }
+    }
+}
+
+/// A refusal on its way to the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Why.
+    pub code: Code,
+    /// What is wrong here and what to do next.
+    pub detail: String,
+    /// The field at fault, as the caller wrote it.
+    pub field: Option<Cow<'static, str>>,
+}
+
+impl Problem {
+    /// A problem without a field.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), field: None }
+    }
+
+    /// A value that is not legal.
+    pub fn invalid(field: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
+        Self { code: Code::Invalid, detail: detail.into(), field: Some(field.into()) }
+    }
+
+    /// Nothing of this sort under this name, as far as the caller may know.
+    pub fn not_found(what: &str, id: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no {what} {id:?}"))
+    }
+
+    /// The same problem, named by another code.
+    pub fn with_code(self, code: Code) -> Self {
+        Self { code, ..self }
+    }
+
+    /// Puts `prefix` before the field, for a value within another.
+    pub fn within(self, prefix: &str) -> Self {
+        let field = self.field.map(|field| Cow::Owned(format!("{prefix}.{field}")));
+        Self { field: field.or_else(|| Some(Cow::Owned(prefix.to_owned()))), ..self }
+    }
+
+    /// A failure whose cause is for the log and not for the caller.
+    pub fn internal(cause: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%cause, "a request failed");
+        Self::new(Code::Internal, "the request failed for a reason that is in the service's log")
+    }
+
+    /// As it goes over the wire.
+    pub fn details(&self) -> ProblemDetails<'_> {
+        ProblemDetails {
+            kind: format!("/docs#{}", self.code.name()),
+            title: self.code.title(),
+            status: self.code.status().as_u16(),
+            detail: &self.detail,
+            code: self.code,
+            field: self.field.as_deref(),
+        }
+    }
+}
+
+/// RFC 9457 problem details.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub struct ProblemDetails<'a> {
+    /// Where the code is explained.
+    #[serde(rename = "type")]
+    #[schema(format = "uri-reference")]
+    kind: String,
+    /// What the code means; the same words each time.
+    title: &'static str,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong here and what to do next.
+    detail: &'a str,
+    /// Why, for programs.
+    code: Code,
+    /// The field at fault, for bad input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self.details()).unwrap_or_default();
+        let mut response = (self.code.status(), body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        match self.code {
+            Code::Unauthenticated => {
+                headers
+                    .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"redrive\""));
+            }
+            Code::Unavailable => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        Self::invalid(invalid.field, invalid.problem)
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Invalid(invalid) => invalid.into(),
+            StoreError::Unavailable(cause) | StoreError::Busy(cause) => {
+                tracing::warn!(%cause, "the store is unavailable");
+                Self::new(Code::Unavailable, "the store cannot answer now; try again in a second")
+            }
+            StoreError::Full(cause) => {
+                tracing::error!(%cause, "the store is full");
+                Self::new(Code::StoreFull, "the store has no room left; nothing acknowledged is lost")
+            }
+            StoreError::Failed(cause) => Self::internal(&cause),
+            StoreError::Refused(_) | StoreError::Corrupt(_) => Self::internal(&error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_written_as_it_is_named() {
+        for code in Code::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.name());
+            assert!(code.status().is_client_error() || code.status().is_server_error());
+        }
+    }
+
+    #[test]
+    fn a_store_that_fails_says_what_to_do_and_not_what_it_is() {
+        let secret = || Box::<dyn std::error::Error + Send + Sync>::from("/var/lib/secret.db");
+        for (error, status, retry) in [
+            (StoreError::Unavailable(secret()), 503, true),
+            (StoreError::Busy(secret()), 503, true),
+            (StoreError::Full(secret()), 507, false),
+            (StoreError::Failed(secret()), 500, false),
+            (StoreError::Corrupt("secret".into()), 500, false),
+            (StoreError::Refused("secret".into()), 500, false),
+        ] {
+            let problem = Problem::from(error);
+            assert!(!problem.detail.contains("secret"), "{problem:?}");
+            let response = problem.into_response();
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), retry);
+        }
+    }
+
+    #[test]
+    fn a_nested_field_has_its_path() {
+        let problem = Problem::from(Invalid::new("maxAttempts", "must be from 1")).within("policy");
+        assert_eq!(problem.within("items[3]").field.as_deref(), Some("items[3].policy.maxAttempts"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Tasks: create, look up, cancel, drive again.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use redrive_core::store::{Cancelled, Enqueued, Redriven, RunNow};
+use redrive_core::{Job, JobId};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::api::Api;
+use crate::auth::{Caller, Reader, Writer};
+use crate::creation::{Draft, Origin, draft};
+use crate::error::{Answer, Code, Problem};
+use crate::extract::{Json, Query, TaskId};
+use crate::wire::listing::{TaskQuery, page_request};
+use crate::wire::page::Page;
+use crate::wire::status::Status;
+use crate::wire::task::{Task, TaskAttempt, TaskRequest};
+
+/// Says that the task is the one that the same request created before.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// Which page of a task's attempts.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AttemptsQuery {
+    /// Attempts on the page, 50 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// Create a task.
+///
+/// The task is durable when the answer comes. The same request under the same key finds the first task again.
+#[utoipa::path(post, path = "/retry-tasks", tag = "tasks", request_body = TaskRequest,
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "the key, when the body has none"),
+        ("X-Request-Id" = Option<String>, Header, description = "sent as the key when there is no other"),
+        ("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none"),
+    ),
+    responses(
+        (status = 201, description = "created", body = Task, headers(("Location" = String))),
+        (status = 200, description = "the same request created it before", body = Task,
+            headers(("Idempotency-Replayed" = String))),
+    ))]
+pub(super) async fn create(
+    Writer(caller): Writer,
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    Json(request): Json<TaskRequest>,
+) -> Answer<Response> {
+    let Draft { job, task } = draft(&api, &caller, request, &Origin::of_one(&headers)?).await?;
+    match api.enqueue(vec![job]).await?.pop() {
+        Some(Enqueued::Created(_)) => {
+            api.tell_created(&caller, &task);
+            let location = format!("/retry-tasks/{}", task.task_id);
+            Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(task)).into_response())
+        }
+        Some(Enqueued::Existing(id)) => {
+            let task = api.task(&find(&api, &caller, id).await?).await?;
+            Ok(([(REPLAYED, "true")], Json(task)).into_response())
+        }
+        Some(Enqueued::Conflict(id)) => Err(reused(id)),
+        None => Err(Problem::internal(&"the store gave no answer to an enqueue")),
+    }
+}
+
+/// A task.
+#[utoipa::path(get, path = "/retry-tasks/{taskId}", tag = "tasks",
+    params(("taskId" = String, Path, description = "the task")),
+    responses((status = 200, description = "the task", body = Task)))]
+pub(super) async fn get(
+    Reader(caller): Reader,
+    State(api): State<Arc<Api>>,
+    TaskId(id): TaskId,
+) -> Answer<Json<Task>> {
+    Ok(Json(api.task(&find(&api, &caller, id).await?).await?))
+}
+
+/// Tasks, newest first.
+#[utoipa::path(get, path = "/retry-tasks", tag = "tasks", params(TaskQuery),
+    responses((status = 200, description = "a page of tasks", body = Page<Task>)))]
+pub(super) async fn list(
+    Reader(caller): Reader,
+    State(api): State<Arc<Api>>,
+    Query(query): Query<TaskQuery>,
+) -> Answer<Json<Page<Task>>> {
+    let page = api.store.list(query.filter(caller.tenant.as_ref())?, query.page()?).await?;
+    Ok(Json(api.tasks(page).await?))
+}
+
+/// Cancel a task.
+///
+/// One that waits has ended at once. One that is in flight is asked to end: an attempt that succeeds meanwhile counts.
+#[utoipa::path(delete, path = "/retry-tasks/{taskId}", tag = "tasks",
+    params(("taskId" = String, Path, description = "the task")),
+    responses(
+        (status = 200, description = "cancelled", body = Task),
+        (status = 202, description = "in flight: asked to end", body = Task),
+        (status = 409, description = "it has ended before"),
+    ))]
+pub(super) async fn cancel(
+    Writer(caller): Writer,
+    State(api): State<Arc<Api>>,
+    TaskId(id): TaskId,
+) -> Answer<Response> {
+    find(&api, &caller, id).await?;
+    let status = match api.store.cancel(vec![id]).await?.pop() {
+        Some(Cancelled::Done) => StatusCode::OK,
+        Some(Cancelled::Requested) => StatusCode::ACCEPTED,
+        Some(Cancelled::Ended(state)) => {
+            let detail = format!("the task is {} already", Status::from(state).name());
+            return Err(Problem::new(Code::TaskEnded, detail));
+        }
+        Some(Cancelled::NotFound) | None => return Err(nothing(id)),
+    };
+    let job = find(&api, &caller, id).await?;
+    api.tell(&job);
+    Ok((status, Json(api.task(&job).await?)).into_response())
+}
+
+/// The attempts of a task, oldest first.
+#[utoipa::path(get, path = "/retry-tasks/{taskId}/attempts", tag = "tasks",
+    params(("taskId" = String, Path, description = "the task"), AttemptsQuery),
+    responses((status = 200, description = "a page of attempts", body = Page<TaskAttempt>)))]
+pub(super) async fn attempts(
+    Reader(caller): Reader,
+    State(api): State<Arc<Api>>,
+    TaskId(id): TaskId,
+    Query(query): Query<AttemptsQuery>,
+) -> Answer<Json<Page<TaskAttempt>>> {
+    find(&api, &caller, id).await?;
+    let request = page_request(query.limit, query.cursor.as_deref())?;
+    let page = api.store.attempts(id, request).await?;
+    let items = page.items.into_iter().map(TaskAttempt::show).collect();
+    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
+}
+
+/// Drive an exhausted task again.
+///
+/// Attempts and budget start anew, due at once; the log keeps the earlier attempts.
+#[utoipa::path(post, path = "/retry-tasks/{taskId}/redrive", tag = "tasks",
+    params(("taskId" = String, Path, description = "the task")),
+    responses(
+        (status = 200, description = "driven again", body = Task),
+        (status = 409, description = "it is not exhausted"),
+    ))]
+pub(super) async fn redrive(
+    Writer(caller): Writer,
+    State(api): State<Arc<Api>>,
+    TaskId(id): TaskId,
+) -> Answer<Json<Task>> {
+    find(&api, &caller, id).await?;
+    match api.store.redrive(vec![id]).await?.pop() {
+        Some(Redriven::Done) => changed(&api, &caller, id).await,
+        Some(Redriven::NotDead(state)) => {
+            let detail = format!("the task is {}", Status::from(state).name());
+            Err(Problem::new(Code::TaskNotExhausted, detail))
+        }
+        Some(Redriven::NotFound) | None => Err(nothing(id)),
+    }
+}
+
+/// Skip the wait of a task: it is due at once.
+#[utoipa::path(post, path = "/retry-tasks/{taskId}/run-now", tag = "tasks",
+    params(("taskId" = String, Path, description = "the task")),
+    responses(
+        (status = 200, description = "due", body = Task),
+        (status = 409, description = "it does not wait"),
+    ))]
+pub(super) async fn run_now(
+    Writer(caller): Writer,
+    State(api): State<Arc<Api>>,
+    TaskId(id): TaskId,
+) -> Answer<Json<Task>> {
+    find(&api, &caller, id).await?;
+    match api.store.run_now(vec![id]).await?.pop() {
+        Some(RunNow::Done) => changed(&api, &caller, id).await,
+        Some(RunNow::NotWaiting(state)) => {
+            let detail = format!("the task is {}", Status::from(state).name());
+            Err(Problem::new(Code::TaskNotWaiting, detail))
+        }
+        Some(RunNow::NotFound) | None => Err(nothing(id)),
+    }
+}
+
+async fn changed(api: &Arc<Api>, caller: &Caller, id: JobId) -> Answer<Json<Task>> {
+    let job = find(api, caller, id).await?;
+    api.tell(&job);
+    Ok(Json(api.task(&job).await?))
+}
+
+/// A task that the caller may know of.
+pub(super) async fn find(api: &Api, caller: &Caller, id: JobId) -> Answer<Job> {
+    let job = api.store.get(vec![id]).await?.pop().flatten();
+    job.filter(|job| api.is_task(job) && caller.sees_job(job)).ok_or_else(|| nothing(id))
+}
+
+fn nothing(id: JobId) -> Problem {
+    Problem::not_found("task", &id.to_string())
+}
+
+/// The key belongs to another request.
+pub(super) fn reused(id: JobId) -> Problem {
+    let detail = format!("the key was used for a different request, task {id}; send another key");
+    Problem::invalid("idempotencyKey", detail).with_code(Code::IdempotencyKeyReused)
+}

@@ -1,0 +1,253 @@
+//! The service as one process: store, API and worker, started together and ended in good order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::ListenerExt as _;
+use redrive_core::store::Backend;
+use redrive_core::{Invalid, Kind, StoreError};
+use redrive_delivery::{Deliverer, KIND, Parts, Transport};
+use redrive_worker::{Handler, KeepLog, Settings, Summary, Worker, WorkerError};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Access, Api};
+use crate::keys;
+use crate::observe::Watch;
+use crate::policies::Policies;
+
+/// How long an attempt may take when neither its task nor its policy says so.
+pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests under way may take to end at a shutdown.
+const REQUESTS_END: Duration = Duration::from_secs(10);
+/// Time from one search for bodies without a task to the next.
+const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
+/// Bodies looked at in one read.
+const COLLECT_ITEMS: usize = 100;
+
+/// What this process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// Answers requests.
+    pub api: bool,
+    /// Delivers.
+    pub worker: bool,
+}
+
+impl Default for Roles {
+    /// Both.
+    fn default() -> Self {
+        Self { api: true, worker: true }
+    }
+}
+
+/// How the service runs.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What it does.
+    pub roles: Roles,
+    /// How its worker works. Every attempt is logged, and an attempt takes at most [`ATTEMPT_TIMEOUT`] unless this,
+    /// the task or its policy says otherwise.
+    pub worker: Settings,
+}
+
+impl Default for Config {
+    /// `127.0.0.1:7373`, API and worker.
+    fn default() -> Self {
+        Self { listen: ([127, 0, 0, 1], 7373).into(), roles: Roles::default(), worker: Settings::default() }
+    }
+}
+
+/// Why the service did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It would be open to everyone who can reach it.
+    #[error(
+        "{0} is not a loopback address, and there is no API key: make one with `redrive key create --name NAME --scope admin`, or listen on 127.0.0.1"
+    )]
+    NoKeys(SocketAddr),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A setting is not legal.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The worker failed.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// The server failed.
+    #[error("the server ended")]
+    Serve(#[source] std::io::Error),
+}
+
+/// A service that is ready to run; it listens already.
+pub struct Service {
+    api: Arc<Api>,
+    listener: Option<TcpListener>,
+    worker: Option<Worker>,
+    closing: CancellationToken,
+}
+
+impl Service {
+    /// Starts on a store; deliveries go by `transport`.
+    pub async fn start(
+        config: Config,
+        store: Arc<dyn Backend>,
+        parts: Parts,
+        transport: Transport,
+    ) -> Result<Self, StartError> {
+        let reports = Policies::new(store.clone()).default().await?;
+        let deliverer = Deliverer::new(transport, parts.clone(), store.clone(), reports);
+        Self::start_with(config, store, parts, deliverer).await
+    }
+
+    /// Starts on a store; `handler` makes the deliveries.
+    pub async fn start_with(
+        config: Config,
+        store: Arc<dyn Backend>,
+        parts: Parts,
+        handler: impl Handler,
+    ) -> Result<Self, StartError> {
+        let access = access(&config, &*store).await?;
+        let closing = CancellationToken::new();
+        let api = Api::open(store.clone(), parts, access, closing.clone()).await?;
+        let listener = if config.roles.api {
+            let bound = TcpListener::bind(config.listen).await;
+            Some(bound.map_err(|error| StartError::Listen(config.listen, error))?)
+        } else {
+            None
+        };
+        let worker = config.roles.worker.then(|| worker(config.worker, store, &api, handler)).transpose()?;
+        Ok(Self { api, listener, worker, closing })
+    }
+
+    /// Where it listens, if it does: the port that the system chose, when that was asked for.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// The routes, for a test or for another server.
+    pub fn router(&self) -> Router {
+        self.api.router()
+    }
+
+    /// Works until `shutdown` is ready, then ends in good order: no new requests, what is under way ends, attempts drain
+    /// and what is left is released.
+    pub async fn run_until(
+        self,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<Option<Summary>, StartError> {
+        let Self { api, listener, worker, closing } = self;
+        let background = [
+            tokio::spawn(api.clone().drive_operations()),
+            tokio::spawn(collect(api.clone(), closing.clone())),
+        ];
+        let serving = serve(listener, api.router(), closing.clone());
+        let working = work(worker, closing.clone());
+        let ending = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = closing.cancelled() => {}
+            }
+            closing.cancel();
+        };
+        let (served, worked, ()) = tokio::join!(serving, working, ending);
+        for task in background {
+            // Each ends with `closing`; one that panicked has said so in the log.
+            let _ = task.await;
+        }
+        served?;
+        worked
+    }
+}
+
+/// A service that others can reach must not be open.
+async fn access(config: &Config, store: &dyn Backend) -> Result<Access, StartError> {
+    if config.listen.ip().is_loopback() {
+        return Ok(Access::OpenWithoutKeys);
+    }
+    if config.roles.api && !keys::any_exist(store).await? {
+        return Err(StartError::NoKeys(config.listen));
+    }
+    Ok(Access::KeysOnly)
+}
+
+fn worker(
+    settings: Settings,
+    store: Arc<dyn Backend>,
+    api: &Api,
+    handler: impl Handler,
+) -> Result<Worker, StartError> {
+    let attempt_timeout = settings.attempt_timeout.or(Some(ATTEMPT_TIMEOUT));
+    let settings = Settings { log: KeepLog::All, attempt_timeout, ..settings };
+    let watch = Watch { metrics: api.metrics.clone(), events: api.events.clone() };
+    Ok(Worker::new(store, settings)?.on(Kind::new(KIND)?, handler).observe(Arc::new(watch)))
+}
+
+async fn serve(
+    listener: Option<TcpListener>,
+    router: Router,
+    closing: CancellationToken,
+) -> Result<(), StartError> {
+    let Some(listener) = listener else {
+        closing.cancelled().await;
+        return Ok(());
+    };
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection waits to fill its packets");
+        }
+    });
+    let ended = closing.clone();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(ended.cancelled_owned());
+    let serving = async move { serving.await };
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        served = &mut serving => {
+            closing.cancel();
+            return served.map_err(StartError::Serve);
+        }
+        () = closing.cancelled() => {}
+    }
+    match timeout(REQUESTS_END, serving).await {
+        Ok(served) => served.map_err(StartError::Serve),
+        Err(_) => {
+            tracing::warn!("some requests did not end in time and are dropped");
+            Ok(())
+        }
+    }
+}
+
+/// A worker that dies takes the service down with it: nobody would deliver.
+async fn work(worker: Option<Worker>, closing: CancellationToken) -> Result<Option<Summary>, StartError> {
+    let Some(worker) = worker else {
+        closing.cancelled().await;
+        return Ok(None);
+    };
+    let worked = worker.run_until(closing.clone().cancelled_owned()).await;
+    closing.cancel();
+    Ok(Some(worked?))
+}
+
+/// Removes bodies that no task uses any more.
+async fn collect(api: Arc<Api>, closing: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(COLLECT_EVERY) => {}
+        }
+        let age = redrive_delivery::bodies::ORPHAN_AGE;
+        match api.parts.bodies.collect(&*api.store, crate::api::now(), age, COLLECT_ITEMS).await {
+            Ok(bodies) => tracing::debug!(bodies, "bodies without a task removed"),
+            Err(error) => tracing::warn!(%error, "bodies could not be looked through"),
+        }
+    }
+}

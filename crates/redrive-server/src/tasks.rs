@@ -1,0 +1,69 @@
+//! What the routes about tasks share: enqueueing, showing and telling.
+
+use redrive_core::store::{Enqueued, Page as Jobs};
+use redrive_core::{Job, JobId, NewJob, StoreError, Timestamp};
+use redrive_delivery::KIND;
+use tokio::time::Instant;
+
+use crate::api::{self, Api};
+use crate::auth::Caller;
+use crate::error::Answer;
+use crate::wire::event::TaskEvent;
+use crate::wire::page::Page;
+use crate::wire::status::Status;
+use crate::wire::task::Task;
+
+impl Api {
+    /// Adds tasks, in one commit.
+    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (items, began) = (jobs.len(), Instant::now());
+        let answer = self.store.enqueue(jobs).await;
+        self.metrics.store_call("enqueue", items, began.elapsed(), answer.is_ok());
+        if let Ok(answers) = &answer {
+            let is_new = |answer: &&Enqueued| matches!(answer, Enqueued::Created(_));
+            self.metrics.created(answers.iter().filter(is_new).count());
+        }
+        answer
+    }
+
+    /// Whether a job is a task: a store may hold the library's jobs too.
+    pub(crate) fn is_task(&self, job: &Job) -> bool {
+        job.kind.as_str() == KIND
+    }
+
+    /// A job as its task.
+    pub(crate) async fn task(&self, job: &Job) -> Answer<Task> {
+        let policy = self.policies.content(&job.policy).await?;
+        Ok(Task::show(job, policy.map(|policy| policy.max_attempts.get())))
+    }
+
+    /// A page of jobs as tasks.
+    pub(crate) async fn tasks(&self, jobs: Jobs<Job>) -> Answer<Page<Task>> {
+        let mut items = Vec::with_capacity(jobs.items.len());
+        for job in &jobs.items {
+            items.push(self.task(job).await?);
+        }
+        Ok(Page { items, next_cursor: jobs.next.map(|cursor| cursor.to_string()) })
+    }
+
+    /// Tells listeners of a task that was created.
+    pub(crate) fn tell_created(&self, caller: &Caller, task: &Task) {
+        let Ok(id) = task.task_id.parse::<JobId>() else { return };
+        self.events.tell(id, &caller.acts_for, || TaskEvent {
+            next_attempt_at: task.next_attempt_at,
+            ..TaskEvent::new(id, Status::Pending, 0, Timestamp::from_ms(task.created_at))
+        });
+    }
+
+    /// Tells listeners of a task that someone has changed.
+    pub(crate) fn tell(&self, job: &Job) {
+        let status = Status::from(job.state);
+        self.events.tell(job.id, &job.tenant, || TaskEvent {
+            next_attempt_at: (status == Status::Pending).then(|| job.next_run_at.as_ms()),
+            ..TaskEvent::new(job.id, status, job.attempt, api::now())
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! Which tasks to list, as the query says it.
+
+use redrive_core::store::{Cursor, Filter, PageRequest};
+use redrive_core::{IdempotencyKey, Kind, PolicyName, Reason, State, Tenant, Timestamp};
+use redrive_delivery::KIND;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::page;
+use super::status::Status;
+use crate::error::{Answer, Problem};
+
+/// Which tasks to list, and which page of them; newest first.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TaskQuery {
+    /// With this status.
+    pub status: Option<Status>,
+    /// Under any version of this policy.
+    pub policy_id: Option<String>,
+    /// With a target that begins so.
+    pub target: Option<String>,
+    /// With this key.
+    pub idempotency_key: Option<String>,
+    /// Exhausted for this reason.
+    pub reason: Option<WhyExhausted>,
+    /// Created after this instant, in epoch ms.
+    pub created_after: Option<i64>,
+    /// Created before this instant, in epoch ms.
+    pub created_before: Option<i64>,
+    /// Tasks on the page, 50 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Which dead letters, and which page of them; newest first.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DeadLetterQuery {
+    /// Under any version of this policy.
+    pub policy_id: Option<String>,
+    /// With a target that begins so.
+    pub target: Option<String>,
+    /// Exhausted for this reason.
+    pub reason: Option<WhyExhausted>,
+    /// Exhausted after this instant, in epoch ms.
+    pub finished_after: Option<i64>,
+    /// Exhausted before this instant, in epoch ms.
+    pub finished_before: Option<i64>,
+    /// Tasks on the page, 50 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Which dead letters an operation is about; what is absent does not narrow.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeadLetterFilter {
+    /// Under any version of this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_id: Option<String>,
+    /// With a target that begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Exhausted for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<WhyExhausted>,
+    /// Exhausted after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_after: Option<i64>,
+    /// Exhausted before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_before: Option<i64>,
+}
+
+/// Why a task is exhausted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum WhyExhausted {
+    /// The last attempt that the policy allows has failed.
+    AttemptsExhausted,
+    /// The next attempt would not fit the budget.
+    BudgetExceeded,
+    /// The answer is not one that the policy retries.
+    NotRetryable,
+    /// The body is gone from the object store, or damaged.
+    BodyLost,
+    /// The target's address may not be called.
+    TargetRefused,
+}
+
+impl From<WhyExhausted> for Reason {
+    fn from(why: WhyExhausted) -> Self {
+        match why {
+            WhyExhausted::AttemptsExhausted => Self::AttemptsExhausted,
+            WhyExhausted::BudgetExceeded => Self::BudgetExceeded,
+            WhyExhausted::NotRetryable => Self::NotRetryable,
+            WhyExhausted::BodyLost => Self::BodyLost,
+            WhyExhausted::TargetRefused => Self::TargetRefused,
+        }
+    }
+}
+
+impl TaskQuery {
+    /// The engine's filter, narrowed to what the caller may see.
+    pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
+        let states = self.status.map(|status| status.states().to_vec()).unwrap_or_default();
+        Ok(Filter {
+            states,
+            policy_name: name(self.policy_id.as_deref())?,
+            subject: self.target.clone(),
+            key: self.idempotency_key.as_deref().map(IdempotencyKey::new).transpose()?,
+            reason: self.reason.map(Reason::from),
+            created_from: after(self.created_after),
+            created_before: self.created_before.map(Timestamp::from_ms),
+            ..tasks_of(tenant)?
+        })
+    }
+
+    /// Which page.
+    pub fn page(&self) -> Answer<PageRequest> {
+        page_request(self.limit, self.cursor.as_deref())
+    }
+}
+
+impl DeadLetterQuery {
+    /// Which dead letters.
+    pub fn filter(&self) -> DeadLetterFilter {
+        DeadLetterFilter {
+            policy_id: self.policy_id.clone(),
+            target: self.target.clone(),
+            reason: self.reason,
+            finished_after: self.finished_after,
+            finished_before: self.finished_before,
+        }
+    }
+
+    /// Which page.
+    pub fn page(&self) -> Answer<PageRequest> {
+        page_request(self.limit, self.cursor.as_deref())
+    }
+}
+
+impl DeadLetterFilter {
+    /// The engine's filter, narrowed to what the caller may see.
+    pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
+        Ok(Filter {
+            states: vec![State::Dead],
+            policy_name: name(self.policy_id.as_deref())?,
+            subject: self.target.clone(),
+            reason: self.reason.map(Reason::from),
+            finished_from: after(self.finished_after),
+            finished_before: self.finished_before.map(Timestamp::from_ms),
+            ..tasks_of(tenant)?
+        })
+    }
+}
+
+/// A page of a list of jobs or attempts.
+pub(crate) fn page_request(limit: Option<usize>, cursor: Option<&str>) -> Answer<PageRequest> {
+    let after = cursor.map(str::parse::<Cursor>).transpose()?;
+    Ok(PageRequest { after, limit: page::limit(limit)? })
+}
+
+/// Deliveries that the caller may see: a store may hold other jobs too.
+fn tasks_of(tenant: Option<&Tenant>) -> Answer<Filter> {
+    Ok(Filter { tenant: tenant.cloned(), kind: Some(Kind::new(KIND)?), ..Filter::default() })
+}
+
+fn name(policy_id: Option<&str>) -> Answer<Option<PolicyName>> {
+    policy_id.map(PolicyName::new).transpose().map_err(Problem::from)
+}
+
+/// The first instant after `ms`.
+fn after(ms: Option<i64>) -> Option<Timestamp> {
+    ms.map(|ms| Timestamp::from_ms(ms.saturating_add(1)))
+}

@@ -1,0 +1,144 @@
+//! Long operations on dead letters, on the wire.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::listing::{DeadLetterFilter, WhyExhausted};
+
+/// Dead letters to drive again.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RedriveRequest {
+    /// Under any version of this policy.
+    pub policy_id: Option<String>,
+    /// With a target that begins so.
+    pub target: Option<String>,
+    /// Exhausted for this reason.
+    pub reason: Option<WhyExhausted>,
+    /// Exhausted after this instant, in epoch ms.
+    pub finished_after: Option<i64>,
+    /// Exhausted before this instant, in epoch ms.
+    pub finished_before: Option<i64>,
+    /// Only count.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// At most this many a second; as fast as the store goes when absent.
+    #[schema(exclusive_minimum = 0, maximum = 100000)]
+    pub rate_per_second: Option<f64>,
+    /// Drive this many first, and go on only if all of them succeed.
+    #[schema(minimum = 1, maximum = 100)]
+    pub canary: Option<usize>,
+}
+
+/// Dead letters to remove for good.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DiscardRequest {
+    /// Under any version of this policy.
+    pub policy_id: Option<String>,
+    /// With a target that begins so.
+    pub target: Option<String>,
+    /// Exhausted for this reason.
+    pub reason: Option<WhyExhausted>,
+    /// Exhausted after this instant, in epoch ms.
+    pub finished_after: Option<i64>,
+    /// Exhausted before this instant, in epoch ms.
+    pub finished_before: Option<i64>,
+    /// Only count.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// At most this many a second; as fast as the store goes when absent.
+    #[schema(exclusive_minimum = 0, maximum = 100000)]
+    pub rate_per_second: Option<f64>,
+}
+
+impl RedriveRequest {
+    /// Which dead letters.
+    pub fn filter(&self) -> DeadLetterFilter {
+        DeadLetterFilter {
+            policy_id: self.policy_id.clone(),
+            target: self.target.clone(),
+            reason: self.reason,
+            finished_after: self.finished_after,
+            finished_before: self.finished_before,
+        }
+    }
+}
+
+impl DiscardRequest {
+    /// Which dead letters.
+    pub fn filter(&self) -> DeadLetterFilter {
+        DeadLetterFilter {
+            policy_id: self.policy_id.clone(),
+            target: self.target.clone(),
+            reason: self.reason,
+            finished_after: self.finished_after,
+            finished_before: self.finished_before,
+        }
+    }
+}
+
+/// How many dead letters match.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRun {
+    /// How many.
+    pub matched: u64,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum OperationKind {
+    /// Drives dead letters again.
+    Redrive,
+    /// Removes dead letters.
+    Discard,
+}
+
+/// Where an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum OperationState {
+    /// It goes on, on some node.
+    Running,
+    /// It went through all that matched.
+    Done,
+    /// One of the first did not succeed, so the rest was left alone.
+    CanaryFailed,
+    /// Someone stopped it.
+    Stopped,
+}
+
+/// A long operation.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    /// Its identity.
+    #[schema(format = "uuid")]
+    pub operation_id: String,
+    /// What it does.
+    pub kind: OperationKind,
+    /// Where it is.
+    pub state: OperationState,
+    /// Which dead letters it is about.
+    pub filter: DeadLetterFilter,
+    /// How many matched when it began; absent until they are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matched: Option<u64>,
+    /// How many it has driven or removed.
+    pub done: u64,
+    /// How many it could not: they had changed meanwhile.
+    pub failed: u64,
+    /// At most this many a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_second: Option<f64>,
+    /// How many go first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<usize>,
+    /// When it began, in epoch ms: only what was dead by then is touched.
+    pub created_at: i64,
+    /// When it ended, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<i64>,
+}

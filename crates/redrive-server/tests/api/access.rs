@@ -1,0 +1,89 @@
+//! Keys: who may do what.
+
+use redrive_server::Access;
+use redrive_server::keys::Scope;
+use serde_json::json;
+use std::sync::Arc;
+
+use crate::stage::Stage;
+
+fn bearer(key: &str) -> String {
+    format!("Bearer {key}")
+}
+
+#[tokio::test]
+async fn the_first_key_closes_the_door_and_its_revocation_holds_at_once() {
+    let stage = Stage::open().await;
+    assert_eq!(stage.get("/retry-tasks").await.status, 200);
+    let made = stage.post("/keys", json!({"name": "ops", "scope": "admin"})).await;
+    assert_eq!(made.status, 201);
+    let key = made.body["key"].as_str().unwrap().to_owned();
+    let refused = stage.get("/retry-tasks").await;
+    assert_eq!(refused.problem(), (401, "UNAUTHENTICATED", None));
+    assert!(refused.header("www-authenticate").unwrap().starts_with("Bearer"));
+    let with = async |name: &str, value: &str| stage.send("GET", "/keys", None, &[(name, value)]).await;
+    let listed = with("authorization", &bearer(&key)).await;
+    assert_eq!(listed.status, 200);
+    assert_eq!(listed.body["items"][0]["key"], json!(null), "a secret is shown once");
+    assert_eq!(with("x-api-key", &key).await.status, 200);
+    for wrong in ["Basic x", "Bearer", "Bearer rdk_0123456789abcdef_x", "x"] {
+        assert_eq!(with("authorization", wrong).await.status, 401, "{wrong}");
+    }
+    let second = stage.key(None, Scope::Admin).await;
+    let path = format!("/keys/{}", made.body["keyId"].as_str().unwrap());
+    let by_second = bearer(&second);
+    let gone = stage.send("DELETE", &path, None, &[("authorization", &by_second)]).await;
+    assert_eq!(gone.status, 204);
+    assert_eq!(with("authorization", &bearer(&key)).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_scope_allows_what_it_says_and_no_more() {
+    let stage =
+        Stage::on(Arc::new(redrive_store_sqlite::SqliteStore::open_in_memory().unwrap()), Access::KeysOnly)
+            .await;
+    assert_eq!(stage.get("/retry-tasks").await.status, 401, "closed without a key too");
+    for path in ["/healthz", "/readyz", "/openapi.json", "/docs"] {
+        assert_eq!(stage.get(path).await.status, 200, "{path}");
+    }
+    let task = json!({"targetUrl": "http://example.com/"});
+    for (method, path, body, needs) in [
+        ("GET", "/retry-tasks", None, Scope::Read),
+        ("GET", "/metrics", None, Scope::Read),
+        ("POST", "/retry-policies/preview", Some(json!({})), Scope::Read),
+        ("POST", "/retry-tasks", Some(task), Scope::Write),
+        ("POST", "/retry-policies", Some(json!({"policyId": "p"})), Scope::Admin),
+        ("GET", "/keys", None, Scope::Admin),
+        ("GET", "/signing-secrets", None, Scope::Admin),
+        ("POST", "/dead-letters/redrive", Some(json!({"dryRun": true})), Scope::Admin),
+        ("POST", "/queues/default/pause", None, Scope::Admin),
+    ] {
+        for scope in Scope::ALL {
+            let key = bearer(&stage.key(None, scope).await);
+            let answer = stage.send(method, path, body.clone(), &[("authorization", &key)]).await;
+            if scope >= needs {
+                assert!(answer.status < 300, "{method} {path} as {scope}: {}", answer.body);
+            } else {
+                assert_eq!(answer.problem(), (403, "FORBIDDEN", None), "{method} {path} as {scope}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unbound_key_names_the_tenant_it_creates_for() {
+    let stage = Stage::open().await;
+    let unbound = bearer(&stage.key(None, Scope::Write).await);
+    let bound = bearer(&stage.key(Some("acme"), Scope::Write).await);
+    let task = json!({"targetUrl": "http://example.com/"});
+    let create = async |key: &str, tenant: &str| {
+        let headers = [("authorization", key), ("redrive-tenant", tenant)];
+        stage.send("POST", "/retry-tasks", Some(task.clone()), &headers).await
+    };
+    let created = create(&unbound, "acme").await;
+    assert_eq!((created.status, &created.body["tenant"]), (201, &json!("acme")));
+    let path = format!("/retry-tasks/{}", created.id());
+    assert_eq!(stage.send("GET", &path, None, &[("authorization", &bound)]).await.status, 200);
+    assert_eq!(create(&bound, "acme").await.status, 201);
+    assert_eq!(create(&bound, "other").await.problem(), (403, "FORBIDDEN", None));
+}

@@ -1,0 +1,79 @@
+//! The OpenAPI document says what the routes do.
+
+use serde_json::Value;
+
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn every_operation_documents_its_problems() {
+    let stage = Stage::open().await;
+    let document = stage.get("/openapi.json").await.body;
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    let mut operations = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            operations += 1;
+            let answers = operation["responses"].as_object().unwrap();
+            assert!(answers.keys().any(|status| status.starts_with('2')), "{method} {path}");
+            for (status, answer) in answers.iter().filter(|(status, _)| status.starts_with(['4', '5'])) {
+                let schema = &answer["content"]["application/problem+json"]["schema"]["$ref"];
+                assert_eq!(schema, "#/components/schemas/Problem", "{method} {path} {status}");
+            }
+            if path.contains('{') {
+                assert!(answers.contains_key("404"), "{method} {path}");
+            }
+            if operation["requestBody"].is_object() {
+                for status in ["400", "413", "415", "422"] {
+                    assert!(answers.contains_key(status), "{method} {path} {status}");
+                }
+            }
+            let summary = operation["summary"].as_str().unwrap_or_default();
+            assert!(!summary.is_empty(), "{method} {path} has no summary");
+        }
+    }
+    assert!(operations > 30, "{operations}");
+    assert_eq!(missing(&document, &document), Vec::<String>::new());
+}
+
+/// References that lead nowhere.
+fn missing(document: &Value, at: &Value) -> Vec<String> {
+    match at {
+        Value::Object(fields) => {
+            let broken = fields
+                .get("$ref")
+                .and_then(Value::as_str)
+                .filter(|reference| document.pointer(reference.trim_start_matches('#')).is_none());
+            let inner = fields.values().flat_map(|value| missing(document, value));
+            broken.map(str::to_owned).into_iter().chain(inner).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(|item| missing(document, item)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn the_page_needs_nothing_from_elsewhere() {
+    let stage = Stage::open().await;
+    let page = stage.get("/docs").await;
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    let html = page.body.as_str().unwrap();
+    assert!(!html.contains("http://") && !html.contains("https://"));
+}
+
+#[tokio::test]
+async fn metrics_are_in_the_format_they_say() {
+    let stage = Stage::open().await;
+    stage.task().await;
+    let metrics = stage.get("/metrics").await;
+    assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    let text = metrics.body.as_str().unwrap();
+    for line in [
+        "retry_tasks{state=\"pending\"} 1",
+        "retry_tasks_created_total 1",
+        "retry_http_requests_total{method=\"POST\",route=\"/retry-tasks\",status=\"201\"} 1",
+        "retry_store_batch_items_count{verb=\"enqueue\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}
