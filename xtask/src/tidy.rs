@@ -18,7 +18,10 @@ const DIRECTIONS: [(&str, &[&str]); 10] = [
     ("redrive-bench", &["redrive-core", "redrive-worker", "redrive-store-sqlite"]),
     ("redrive-delivery", &["redrive-core", "redrive-worker"]),
     ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
-    ("redrive-cli", &["redrive-core", "redrive", "redrive-bench", "redrive-server"]),
+    (
+        "redrive-cli",
+        &["redrive-core", "redrive", "redrive-bench", "redrive-delivery", "redrive-server", "redrive-worker"],
+    ),
     ("xtask", &[]),
 ];
 

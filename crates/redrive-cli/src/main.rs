@@ -1,7 +1,12 @@
 //! The `redrive` command.
 
 mod bench;
+mod config;
+mod demo;
+mod key;
 mod policy;
+mod serve;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -17,6 +22,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Take calls over HTTP and deliver them under a policy
+    Serve(serve::Arguments),
+    /// Start a service, a flaky target and a trickle of tasks, to see it work
+    Demo(demo::Arguments),
+    /// Make, show and revoke API keys
+    #[command(subcommand)]
+    Key(key::Verb),
     /// Measure the engine on this machine, beside raw probes
     Bench(bench::Arguments),
     /// Look at retry policies
@@ -27,6 +39,9 @@ enum Verb {
 /// 0 worked, 1 did not, 2 was not asked rightly (clap's own).
 fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
+        Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Key(verb) => key::run(verb),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Policy(verb) => policy::run(verb),
     };

@@ -1,8 +1,10 @@
 //! The retry service: other programs hand it a call over HTTP, and it delivers the call under a policy.
 
 pub mod api;
+pub mod assemble;
 pub mod auth;
 mod creation;
+pub mod demo;
 pub mod error;
 pub mod events;
 mod extract;
@@ -16,8 +18,11 @@ mod policies;
 mod routes;
 pub mod service;
 mod tasks;
+mod view;
 pub mod wire;
 
 pub use api::{Access, Api};
+pub use assemble::{AssembleError, KeySource, Setup, assemble};
 pub use error::{Code, Problem};
 pub use service::{Config, Roles, Service, StartError};
+pub use view::View;

@@ -18,6 +18,7 @@ use crate::api::{Access, Api};
 use crate::keys;
 use crate::observe::Watch;
 use crate::policies::Policies;
+use crate::view::View;
 
 /// How long an attempt may take when neither its task nor its policy says so.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,6 +95,7 @@ pub struct Service {
     listener: Option<TcpListener>,
     worker: Option<Worker>,
     closing: CancellationToken,
+    open: bool,
 }
 
 impl Service {
@@ -117,6 +119,7 @@ impl Service {
         handler: impl Handler,
     ) -> Result<Self, StartError> {
         let access = access(&config, &*store).await?;
+        let open = access == Access::OpenWithoutKeys && !keys::any_exist(&*store).await?;
         let closing = CancellationToken::new();
         let api = Api::open(store.clone(), parts, access, closing.clone()).await?;
         let listener = if config.roles.api {
@@ -126,12 +129,22 @@ impl Service {
             None
         };
         let worker = config.roles.worker.then(|| worker(config.worker, store, &api, handler)).transpose()?;
-        Ok(Self { api, listener, worker, closing })
+        Ok(Self { api, listener, worker, closing, open })
     }
 
     /// Where it listens, if it does: the port that the system chose, when that was asked for.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Whether everyone who reaches it may use it.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// A look at it that outlives it.
+    pub fn view(&self) -> View {
+        View::new(self.api.clone())
     }
 
     /// The routes, for a test or for another server.
@@ -145,7 +158,7 @@ impl Service {
         self,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<Option<Summary>, StartError> {
-        let Self { api, listener, worker, closing } = self;
+        let Self { api, listener, worker, closing, open: _ } = self;
         let background = [
             tokio::spawn(api.clone().drive_operations()),
             tokio::spawn(collect(api.clone(), closing.clone())),

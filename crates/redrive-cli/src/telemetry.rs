@@ -1,0 +1,62 @@
+//! Log lines on standard error, and traces over OTLP when the environment names a collector.
+
+use anyhow::Context as _;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+
+use crate::config::LogFormat;
+
+/// Where the OpenTelemetry convention says that the collector is.
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// What must be flushed at the end.
+pub(crate) struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+}
+
+impl Telemetry {
+    /// Starts to log; `RUST_LOG` says how much, `info` by default.
+    pub(crate) fn start(format: LogFormat) -> anyhow::Result<Self> {
+        let traces = std::env::var_os(ENDPOINT).map(|_| exporter()).transpose()?;
+        let spans = traces
+            .as_ref()
+            .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("redrive")))
+            .map(|layer| layer.with_filter(EnvFilter::new("info")));
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let lines = fmt::layer().with_writer(std::io::stderr);
+        let lines = match format {
+            LogFormat::Text => lines.boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        tracing_subscriber::registry()
+            .with(lines.with_filter(filter))
+            .with(spans)
+            .try_init()
+            .context("logging was started before")?;
+        Ok(Self { traces })
+    }
+
+    /// Sends what is left.
+    pub(crate) fn end(self) {
+        if let Some(traces) = self.traces
+            && let Err(error) = traces.shutdown()
+        {
+            eprintln!("the last traces could not be sent: {error}");
+        }
+    }
+}
+
+/// Spans go out in batches from a thread of their own, over HTTP.
+fn exporter() -> anyhow::Result<SdkTracerProvider> {
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .build()
+        .with_context(|| format!("{ENDPOINT} names no collector that traces can be sent to"))?;
+    let resource = Resource::builder().with_service_name("redrive").build();
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
