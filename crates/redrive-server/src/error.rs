@@ -20,6 +20,8 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 pub enum Code {
     /// The body is not JSON.
     MalformedJson,
+    /// The body ended before it was complete.
+    BrokenBody,
     /// No key, or one that is not known.
     Unauthenticated,
     /// The key does not allow it.
@@ -62,8 +64,9 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::MalformedJson,
+        Self::BrokenBody,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
@@ -88,7 +91,7 @@ impl Code {
     /// The HTTP status it comes with.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::MalformedJson => StatusCode::BAD_REQUEST,
+            Self::MalformedJson | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -114,6 +117,7 @@ impl Code {
     pub fn name(self) -> &'static str {
         match self {
             Self::MalformedJson => "MALFORMED_JSON",
+            Self::BrokenBody => "BROKEN_BODY",
             Self::Unauthenticated => "UNAUTHENTICATED",
             Self::Forbidden => "FORBIDDEN",
             Self::NotFound => "NOT_FOUND",
@@ -140,6 +144,7 @@ impl Code {
     pub fn title(self) -> &'static str {
         match self {
             Self::MalformedJson => "the body is not JSON",
+            Self::BrokenBody => "the body broke off",
             Self::Unauthenticated => "an API key is needed",
             Self::Forbidden => "the API key does not allow this",
             Self::NotFound => "not found",
@@ -201,6 +206,11 @@ impl Problem {
         Self { field: field.or_else(|| Some(Cow::Owned(prefix.to_owned()))), ..self }
     }
 
+    /// Whether the service failed, not the caller.
+    pub fn is_ours(&self) -> bool {
+        self.code.status().is_server_error()
+    }
+
     /// A failure whose cause is for the log and not for the caller.
     pub fn internal(cause: &dyn std::fmt::Display) -> Self {
         tracing::error!(%cause, "a request failed");
@@ -248,15 +258,11 @@ impl IntoResponse for Problem {
         let mut response = (self.code.status(), body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        match self.code {
-            Code::Unauthenticated => {
-                headers
-                    .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"redrive\""));
-            }
-            Code::Unavailable => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
+        if self.code == Code::Unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"redrive\""));
+        }
+        if self.code == Code::Unavailable {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

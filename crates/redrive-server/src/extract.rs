@@ -99,7 +99,7 @@ fn unread(rejection: &BytesRejection) -> Problem {
         let detail = "the request is larger than this route takes; upload a large body with PUT /bodies and send its bodyRef";
         return Problem::new(Code::BodyTooLarge, detail);
     }
-    Problem::new(Code::MalformedJson, "the body ended before it was complete; send it again")
+    Problem::new(Code::BrokenBody, "the body ended before it was complete; send it again")
 }
 
 /// The query of a request.

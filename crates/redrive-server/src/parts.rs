@@ -85,7 +85,7 @@ impl From<PutError> for Problem {
     fn from(error: PutError) -> Self {
         match error {
             PutError::TooLarge => Self::new(Code::BodyTooLarge, error.to_string()),
-            PutError::Broken(_) => Self::new(Code::MalformedJson, error.to_string()),
+            PutError::Broken(_) => Self::new(Code::BrokenBody, error.to_string()),
             PutError::Store(cause) => {
                 tracing::warn!(%cause, "a body could not be stored");
                 Self::new(Code::Unavailable, "the body could not be stored; try again in a second")

@@ -20,8 +20,9 @@ use crate::wire::task::{BatchAnswer, BatchItem, BatchRequest, Task};
 
 /// Create many tasks.
 ///
-/// They are durable together when the answer comes, which holds the task or the problem of each, in order.
-#[utoipa::path(post, path = "/retry-tasks/batch", tag = "tasks", request_body = BatchRequest,
+/// They are durable together when the answer comes, which holds the task or the problem of each, in order. A failure of
+/// the service itself, such as a store that is away, is the answer to all of them: none was created.
+#[utoipa::path(post, operation_id = "createTasks", path = "/retry-tasks/batch", tag = "tasks", request_body = BatchRequest,
     params(("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none")),
     responses((status = 200, description = "what came of each", body = BatchAnswer)))]
 pub(super) async fn create(
@@ -38,7 +39,10 @@ pub(super) async fn create(
     let origin = Origin::of_many(&headers);
     let mut drafts = Vec::with_capacity(count);
     for item in request.items {
-        drafts.push(read(&api, &caller, &item, &origin).await);
+        match read(&api, &caller, &item, &origin).await {
+            Err(problem) if problem.is_ours() => return Err(problem),
+            draft => drafts.push(draft),
+        }
     }
     let (jobs, drafts) = split(drafts);
     let answers = api.enqueue(jobs).await?;
@@ -55,7 +59,6 @@ pub(super) async fn create(
     Ok(Json(BatchAnswer { items }))
 }
 
-/// A problem of the service itself, such as a store that is away, ends the whole batch.
 async fn read(api: &Arc<Api>, caller: &Caller, item: &RawValue, origin: &Origin) -> Answer<Draft> {
     draft(api, caller, extract::parse(item.get().as_bytes())?, origin).await
 }

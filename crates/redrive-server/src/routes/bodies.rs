@@ -16,7 +16,7 @@ use crate::wire::origin::UploadedBody;
 /// Upload a body of up to 64 MiB.
 ///
 /// Send its `bodyRef` with a task. One that no task uses is removed after a day.
-#[utoipa::path(put, path = "/bodies", tag = "bodies",
+#[utoipa::path(put, operation_id = "putBody", path = "/bodies", tag = "bodies",
     request_body(content = String, content_type = "application/octet-stream"),
     params(("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none")),
     responses((status = 201, description = "kept", body = UploadedBody)))]

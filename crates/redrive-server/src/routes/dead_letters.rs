@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use crate::api::Api;
 use crate::auth::{Admin, Caller, Reader};
 use crate::error::{Answer, Problem};
-use crate::extract::{Json, OptionalJson, Query};
+use crate::extract::{Json, Query};
 use crate::operations::{self, NewOperation};
 use crate::wire::listing::DeadLetterQuery;
 use crate::wire::operation::{DiscardRequest, DryRun, Operation, OperationKind, RedriveRequest};
@@ -22,7 +22,7 @@ const RATE_MAX: f64 = 100_000.0;
 const CANARY_MAX: usize = 100;
 
 /// Exhausted tasks, newest first.
-#[utoipa::path(get, path = "/dead-letters", tag = "dead letters", params(DeadLetterQuery),
+#[utoipa::path(get, operation_id = "listDeadLetters", path = "/dead-letters", tag = "dead letters", params(DeadLetterQuery),
     responses((status = 200, description = "a page of exhausted tasks", body = Page<Task>)))]
 pub(super) async fn list(
     Reader(caller): Reader,
@@ -36,7 +36,7 @@ pub(super) async fn list(
 /// Drive dead letters again.
 ///
 /// It goes on in the background and survives a restart; `dryRun` only counts.
-#[utoipa::path(post, path = "/dead-letters/redrive", tag = "dead letters", request_body = RedriveRequest,
+#[utoipa::path(post, operation_id = "redriveDeadLetters", path = "/dead-letters/redrive", tag = "dead letters", request_body = RedriveRequest,
     responses(
         (status = 202, description = "begun", body = Operation, headers(("Location" = String))),
         (status = 200, description = "counted", body = DryRun),
@@ -44,7 +44,7 @@ pub(super) async fn list(
 pub(super) async fn redrive(
     Admin(caller): Admin,
     State(api): State<Arc<Api>>,
-    OptionalJson(request): OptionalJson<RedriveRequest>,
+    Json(request): Json<RedriveRequest>,
 ) -> Answer<Response> {
     if request.canary.is_some_and(|canary| !(1..=CANARY_MAX).contains(&canary)) {
         return Err(Problem::invalid("canary", format!("must be from 1 to {CANARY_MAX}")));
@@ -62,7 +62,7 @@ pub(super) async fn redrive(
 /// Remove dead letters for good.
 ///
 /// It goes on in the background and survives a restart; `dryRun` only counts.
-#[utoipa::path(post, path = "/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,
+#[utoipa::path(post, operation_id = "discardDeadLetters", path = "/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,
     responses(
         (status = 202, description = "begun", body = Operation, headers(("Location" = String))),
         (status = 200, description = "counted", body = DryRun),
@@ -70,7 +70,7 @@ pub(super) async fn redrive(
 pub(super) async fn discard(
     Admin(caller): Admin,
     State(api): State<Arc<Api>>,
-    OptionalJson(request): OptionalJson<DiscardRequest>,
+    Json(request): Json<DiscardRequest>,
 ) -> Answer<Response> {
     let new = NewOperation {
         kind: OperationKind::Discard,

@@ -23,14 +23,14 @@ impl Document {
 }
 
 /// The description of this API in OpenAPI 3.1.
-#[utoipa::path(get, path = "/openapi.json", tag = "service",
+#[utoipa::path(get, operation_id = "getOpenApi", path = "/openapi.json", tag = "service",
     responses((status = 200, description = "this document", body = serde_json::Value)))]
 pub(super) async fn openapi(Extension(Document(json)): Extension<Document>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], json)
 }
 
 /// A page to browse the description.
-#[utoipa::path(get, path = "/docs", tag = "service",
+#[utoipa::path(get, operation_id = "getDocs", path = "/docs", tag = "service",
     responses((status = 200, description = "a page", body = String, content_type = "text/html")))]
 pub(super) async fn docs() -> impl IntoResponse {
     ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(PAGE))

@@ -16,7 +16,7 @@ use crate::wire::event::{EventsQuery, TaskEvent};
 ///
 /// Each has the new status as its `event` and a task event as its `data`. A reader that is too slow gets `lagged` and
 /// goes on with what is new.
-#[utoipa::path(get, path = "/events", tag = "events", params(EventsQuery),
+#[utoipa::path(get, operation_id = "listenToEvents", path = "/events", tag = "events", params(EventsQuery),
     responses((status = 200, description = "events without end", body = TaskEvent, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     Reader(caller): Reader,

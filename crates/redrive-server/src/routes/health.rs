@@ -13,14 +13,14 @@ use crate::error::{Answer, Code, Problem};
 const STORE_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Liveness: the process answers.
-#[utoipa::path(get, path = "/healthz", tag = "service",
+#[utoipa::path(get, operation_id = "getHealth", path = "/healthz", tag = "service",
     responses((status = 200, description = "alive", body = String, content_type = "text/plain")))]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// Readiness: the store answers.
-#[utoipa::path(get, path = "/readyz", tag = "service",
+#[utoipa::path(get, operation_id = "getReadiness", path = "/readyz", tag = "service",
     responses((status = 200, description = "ready", body = String, content_type = "text/plain")))]
 pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Answer<&'static str> {
     match timeout(STORE_ANSWERS, api.store.read("ready", "ready")).await {

@@ -17,7 +17,7 @@ use crate::wire::page::{Page, PageQuery};
 /// Make a key.
 ///
 /// The answer shows the key itself, once. From the first key on, every call needs one.
-#[utoipa::path(post, path = "/keys", tag = "keys", request_body = KeyRequest,
+#[utoipa::path(post, operation_id = "createKey", path = "/keys", tag = "keys", request_body = KeyRequest,
     responses((status = 201, description = "the key, shown once", body = ApiKey)))]
 pub(super) async fn create(
     Admin(caller): Admin,
@@ -33,7 +33,7 @@ pub(super) async fn create(
 }
 
 /// Every key, without its secret.
-#[utoipa::path(get, path = "/keys", tag = "keys", params(PageQuery),
+#[utoipa::path(get, operation_id = "listKeys", path = "/keys", tag = "keys", params(PageQuery),
     responses((status = 200, description = "a page of keys", body = Page<ApiKey>)))]
 pub(super) async fn list(
     Admin(caller): Admin,
@@ -60,7 +60,7 @@ pub(super) async fn list(
 /// Revoke a key.
 ///
 /// It holds at once on this node and within a second on others.
-#[utoipa::path(delete, path = "/keys/{keyId}", tag = "keys",
+#[utoipa::path(delete, operation_id = "revokeKey", path = "/keys/{keyId}", tag = "keys",
     params(("keyId" = String, Path, description = "the key")),
     responses((status = 204, description = "revoked")))]
 pub(super) async fn revoke(

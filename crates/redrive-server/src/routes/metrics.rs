@@ -12,7 +12,7 @@ use crate::error::Answer;
 use crate::metrics::OPENMETRICS;
 
 /// Metrics in the OpenMetrics text format.
-#[utoipa::path(get, path = "/metrics", tag = "service",
+#[utoipa::path(get, operation_id = "getMetrics", path = "/metrics", tag = "service",
     responses((status = 200, description = "metrics", body = String, content_type = "application/openmetrics-text")))]
 pub(super) async fn metrics(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<impl IntoResponse> {
     let stats = api.store.stats().await?;

@@ -13,7 +13,7 @@ use crate::wire::operation::Operation;
 use crate::wire::page::{Page, PageQuery};
 
 /// Every operation of the last week, oldest first.
-#[utoipa::path(get, path = "/operations", tag = "operations", params(PageQuery),
+#[utoipa::path(get, operation_id = "listOperations", path = "/operations", tag = "operations", params(PageQuery),
     responses((status = 200, description = "a page of operations", body = Page<Operation>)))]
 pub(super) async fn list(
     Reader(caller): Reader,
@@ -37,7 +37,7 @@ pub(super) async fn list(
 }
 
 /// How far an operation is.
-#[utoipa::path(get, path = "/operations/{operationId}", tag = "operations",
+#[utoipa::path(get, operation_id = "getOperation", path = "/operations/{operationId}", tag = "operations",
     params(("operationId" = String, Path, description = "the operation")),
     responses((status = 200, description = "the operation", body = Operation)))]
 pub(super) async fn get(
@@ -50,7 +50,7 @@ pub(super) async fn get(
 }
 
 /// Stop an operation; what it has done stays done.
-#[utoipa::path(delete, path = "/operations/{operationId}", tag = "operations",
+#[utoipa::path(delete, operation_id = "stopOperation", path = "/operations/{operationId}", tag = "operations",
     params(("operationId" = String, Path, description = "the operation")),
     responses(
         (status = 200, description = "stopped", body = Operation),

@@ -12,7 +12,7 @@ use crate::extract::Json;
 use crate::wire::origin::{OriginGate, Origins};
 
 /// The gate of each origin, on this node.
-#[utoipa::path(get, path = "/origins", tag = "origins",
+#[utoipa::path(get, operation_id = "listOrigins", path = "/origins", tag = "origins",
     responses((status = 200, description = "the origins", body = Origins)))]
 pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<Json<Origins>> {
     let items = api.parts.gates.status(Instant::now()).into_iter().map(OriginGate::from).collect();

@@ -20,7 +20,7 @@ use crate::wire::preview::PolicyPreview;
 /// Register a policy.
 ///
 /// The same again changes nothing. The id with other content is a conflict: `PUT` makes a new version.
-#[utoipa::path(post, path = "/retry-policies", tag = "policies", request_body = RetryPolicy,
+#[utoipa::path(post, operation_id = "registerPolicy", path = "/retry-policies", tag = "policies", request_body = RetryPolicy,
     responses(
         (status = 201, description = "registered", body = RetryPolicy, headers(("Location" = String))),
         (status = 200, description = "the same was registered before", body = RetryPolicy),
@@ -48,7 +48,7 @@ pub(super) async fn register(
 /// Make a new version of a policy.
 ///
 /// Tasks that exist keep the version they were created with. The same content again makes no version.
-#[utoipa::path(put, path = "/retry-policies/{policyId}", tag = "policies", request_body = RetryPolicy,
+#[utoipa::path(put, operation_id = "putPolicy", path = "/retry-policies/{policyId}", tag = "policies", request_body = RetryPolicy,
     params(("policyId" = String, Path, description = "the policy")),
     responses((status = 200, description = "the current version", body = RetryPolicy)))]
 pub(super) async fn put(
@@ -66,7 +66,7 @@ pub(super) async fn put(
 }
 
 /// The current version of a policy.
-#[utoipa::path(get, path = "/retry-policies/{policyId}", tag = "policies",
+#[utoipa::path(get, operation_id = "getPolicy", path = "/retry-policies/{policyId}", tag = "policies",
     params(("policyId" = String, Path, description = "the policy")),
     responses((status = 200, description = "the policy", body = RetryPolicy)))]
 pub(super) async fn get(
@@ -79,7 +79,7 @@ pub(super) async fn get(
 }
 
 /// Every policy, by id.
-#[utoipa::path(get, path = "/retry-policies", tag = "policies", params(PageQuery),
+#[utoipa::path(get, operation_id = "listPolicies", path = "/retry-policies", tag = "policies", params(PageQuery),
     responses((status = 200, description = "a page of policies", body = Page<RetryPolicy>)))]
 pub(super) async fn list(
     _: Reader,
@@ -98,7 +98,7 @@ pub(super) async fn list(
 }
 
 /// Remove a policy that no live task uses.
-#[utoipa::path(delete, path = "/retry-policies/{policyId}", tag = "policies",
+#[utoipa::path(delete, operation_id = "deletePolicy", path = "/retry-policies/{policyId}", tag = "policies",
     params(("policyId" = String, Path, description = "the policy")),
     responses(
         (status = 204, description = "removed"),
@@ -126,7 +126,7 @@ pub(super) async fn delete(
 }
 
 /// The schedule that a policy would give.
-#[utoipa::path(post, path = "/retry-policies/preview", tag = "policies", request_body = RetryPolicy,
+#[utoipa::path(post, operation_id = "previewPolicy", path = "/retry-policies/preview", tag = "policies", request_body = RetryPolicy,
     responses((status = 200, description = "the waits before each retry", body = PolicyPreview)))]
 pub(super) async fn preview(_: Reader, Json(wire): Json<RetryPolicy>) -> Answer<Json<PolicyPreview>> {
     Ok(Json(PolicyPreview::from(&wire.to_policy()?.preview())))

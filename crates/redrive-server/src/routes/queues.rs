@@ -17,7 +17,7 @@ use crate::wire::queue::{QueueStatus, Queues};
 const PAUSED_READ_MAX: usize = 1000;
 
 /// Every queue that has jobs or is paused.
-#[utoipa::path(get, path = "/queues", tag = "queues",
+#[utoipa::path(get, operation_id = "listQueues", path = "/queues", tag = "queues",
     responses((status = 200, description = "the queues", body = Queues)))]
 pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<Json<Queues>> {
     let stats = api.store.stats().await?;
@@ -38,7 +38,7 @@ pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<
 /// Pause a queue, or every queue with `*`.
 ///
 /// Nothing is claimed from it until it is resumed; what is in flight goes on.
-#[utoipa::path(post, path = "/queues/{name}/pause", tag = "queues",
+#[utoipa::path(post, operation_id = "pauseQueue", path = "/queues/{name}/pause", tag = "queues",
     params(("name" = String, Path, description = "the queue, or * for all")),
     responses((status = 204, description = "paused")))]
 pub(super) async fn pause(
@@ -50,7 +50,7 @@ pub(super) async fn pause(
 }
 
 /// Resume a queue, or what `*` has paused.
-#[utoipa::path(post, path = "/queues/{name}/resume", tag = "queues",
+#[utoipa::path(post, operation_id = "resumeQueue", path = "/queues/{name}/resume", tag = "queues",
     params(("name" = String, Path, description = "the queue, or * for all")),
     responses((status = 204, description = "resumed")))]
 pub(super) async fn resume(

@@ -16,7 +16,7 @@ use crate::wire::origin::{SecretRequest, ShownSecret, SigningSecrets};
 /// Make a signing secret, or replace it.
 ///
 /// The answer shows the secret, once. After a replacement both sign, until the previous one is retired.
-#[utoipa::path(put, path = "/signing-secrets/{name}", tag = "signing secrets", request_body = Option<SecretRequest>,
+#[utoipa::path(put, operation_id = "putSigningSecret", path = "/signing-secrets/{name}", tag = "signing secrets", request_body = Option<SecretRequest>,
     params(
         ("name" = String, Path, description = "the secret"),
         ("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none"),
@@ -44,7 +44,7 @@ pub(super) async fn put(
 }
 
 /// The names of the signing secrets.
-#[utoipa::path(get, path = "/signing-secrets", tag = "signing secrets",
+#[utoipa::path(get, operation_id = "listSigningSecrets", path = "/signing-secrets", tag = "signing secrets",
     responses((status = 200, description = "the names", body = SigningSecrets)))]
 pub(super) async fn list(Admin(caller): Admin, State(api): State<Arc<Api>>) -> Answer<Json<SigningSecrets>> {
     let names = api.parts.vault.names(&*api.store, &caller.acts_for).await?;
@@ -54,7 +54,7 @@ pub(super) async fn list(Admin(caller): Admin, State(api): State<Arc<Api>>) -> A
 /// Remove a signing secret.
 ///
 /// Attempts of tasks that name it fail from then on.
-#[utoipa::path(delete, path = "/signing-secrets/{name}", tag = "signing secrets",
+#[utoipa::path(delete, operation_id = "deleteSigningSecret", path = "/signing-secrets/{name}", tag = "signing secrets",
     params(("name" = String, Path, description = "the secret")),
     responses((status = 204, description = "removed")))]
 pub(super) async fn remove(
@@ -68,7 +68,7 @@ pub(super) async fn remove(
 }
 
 /// Stop signing with the secret before the current one.
-#[utoipa::path(delete, path = "/signing-secrets/{name}/previous", tag = "signing secrets",
+#[utoipa::path(delete, operation_id = "retirePreviousSigningSecret", path = "/signing-secrets/{name}/previous", tag = "signing secrets",
     params(("name" = String, Path, description = "the secret")),
     responses((status = 204, description = "retired")))]
 pub(super) async fn retire(

@@ -38,7 +38,7 @@ pub(super) struct AttemptsQuery {
 /// Create a task.
 ///
 /// The task is durable when the answer comes. The same request under the same key finds the first task again.
-#[utoipa::path(post, path = "/retry-tasks", tag = "tasks", request_body = TaskRequest,
+#[utoipa::path(post, operation_id = "createTask", path = "/retry-tasks", tag = "tasks", request_body = TaskRequest,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "the key, when the body has none"),
         ("X-Request-Id" = Option<String>, Header, description = "sent as the key when there is no other"),
@@ -72,7 +72,7 @@ pub(super) async fn create(
 }
 
 /// A task.
-#[utoipa::path(get, path = "/retry-tasks/{taskId}", tag = "tasks",
+#[utoipa::path(get, operation_id = "getTask", path = "/retry-tasks/{taskId}", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses((status = 200, description = "the task", body = Task)))]
 pub(super) async fn get(
@@ -84,7 +84,7 @@ pub(super) async fn get(
 }
 
 /// Tasks, newest first.
-#[utoipa::path(get, path = "/retry-tasks", tag = "tasks", params(TaskQuery),
+#[utoipa::path(get, operation_id = "listTasks", path = "/retry-tasks", tag = "tasks", params(TaskQuery),
     responses((status = 200, description = "a page of tasks", body = Page<Task>)))]
 pub(super) async fn list(
     Reader(caller): Reader,
@@ -98,7 +98,7 @@ pub(super) async fn list(
 /// Cancel a task.
 ///
 /// One that waits has ended at once. One that is in flight is asked to end: an attempt that succeeds meanwhile counts.
-#[utoipa::path(delete, path = "/retry-tasks/{taskId}", tag = "tasks",
+#[utoipa::path(delete, operation_id = "cancelTask", path = "/retry-tasks/{taskId}", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses(
         (status = 200, description = "cancelled", body = Task),
@@ -126,7 +126,7 @@ pub(super) async fn cancel(
 }
 
 /// The attempts of a task, oldest first.
-#[utoipa::path(get, path = "/retry-tasks/{taskId}/attempts", tag = "tasks",
+#[utoipa::path(get, operation_id = "listAttempts", path = "/retry-tasks/{taskId}/attempts", tag = "tasks",
     params(("taskId" = String, Path, description = "the task"), AttemptsQuery),
     responses((status = 200, description = "a page of attempts", body = Page<TaskAttempt>)))]
 pub(super) async fn attempts(
@@ -145,7 +145,7 @@ pub(super) async fn attempts(
 /// Drive an exhausted task again.
 ///
 /// Attempts and budget start anew, due at once; the log keeps the earlier attempts.
-#[utoipa::path(post, path = "/retry-tasks/{taskId}/redrive", tag = "tasks",
+#[utoipa::path(post, operation_id = "redriveTask", path = "/retry-tasks/{taskId}/redrive", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses(
         (status = 200, description = "driven again", body = Task),
@@ -168,7 +168,7 @@ pub(super) async fn redrive(
 }
 
 /// Skip the wait of a task: it is due at once.
-#[utoipa::path(post, path = "/retry-tasks/{taskId}/run-now", tag = "tasks",
+#[utoipa::path(post, operation_id = "runTaskNow", path = "/retry-tasks/{taskId}/run-now", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses(
         (status = 200, description = "due", body = Task),

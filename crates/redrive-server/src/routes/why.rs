@@ -11,10 +11,11 @@ use crate::api::{self, Api};
 use crate::auth::Reader;
 use crate::error::Answer;
 use crate::extract::{Json, TaskId};
+use crate::wire::status::Status;
 use crate::wire::why::{Because, Why};
 
 /// Why a task is not running now.
-#[utoipa::path(get, path = "/retry-tasks/{taskId}/why", tag = "tasks",
+#[utoipa::path(get, operation_id = "whyTask", path = "/retry-tasks/{taskId}/why", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses((status = 200, description = "what holds it", body = Why)))]
 pub(super) async fn why(
@@ -52,13 +53,12 @@ fn leased(job: &Job) -> Why {
 }
 
 fn ended(job: &Job) -> Why {
-    let detail = match (job.state, job.reason) {
-        (JobState::Dead, Some(reason)) => {
+    let detail = match job.reason {
+        Some(reason) => {
             let error = job.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
             format!("it was given up after {} attempts, {}{error}", job.attempt, reason.name())
         }
-        (JobState::Cancelled, _) => "it was cancelled".to_owned(),
-        _ => format!("it {} at attempt {}", job.state, job.attempt),
+        None => format!("it is {} after {} attempts", Status::from(job.state).name(), job.attempt),
     };
     let until = job.finished_at.map(|at| at.as_ms());
     Why { until, ..because(job, Because::Ended, detail) }

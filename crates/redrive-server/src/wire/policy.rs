@@ -7,6 +7,8 @@ use redrive_core::limits::HORIZON;
 use redrive_core::policy::backoff::Curve;
 use redrive_core::time::ceil_ms;
 use redrive_core::{Backoff, Eligibility, Invalid, Jitter, Policy, PolicyRef};
+use redrive_delivery::Target;
+use redrive_delivery::secrets::SECRET_NAME_BYTES_MAX;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -183,14 +185,19 @@ impl RetryPolicy {
 
     fn annotate(&self, policy: Policy) -> Answer<Policy> {
         let mut policy = policy.with_lease(self.visibility_timeout_ms.map(Duration::from_millis))?;
-        for (name, text) in [
-            (ON_SUCCESS_URL, &self.on_success_url),
-            (ON_EXHAUSTED_URL, &self.on_exhausted_url),
-            (SIGNING_SECRET, &self.signing_secret),
-        ] {
-            if let Some(text) = text {
-                policy = policy.with_annotation(name, text.as_str())?;
+        for (field, url) in
+            [(ON_SUCCESS_URL, &self.on_success_url), (ON_EXHAUSTED_URL, &self.on_exhausted_url)]
+        {
+            if let Some(url) = url {
+                policy = policy.with_annotation(field, Target::parse_as(field, url)?.to_string())?;
             }
+        }
+        if let Some(secret) = &self.signing_secret {
+            if secret.is_empty() || secret.len() > SECRET_NAME_BYTES_MAX {
+                let detail = format!("must be from 1 to {SECRET_NAME_BYTES_MAX} bytes long");
+                return Err(Problem::invalid(SIGNING_SECRET, detail));
+            }
+            policy = policy.with_annotation(SIGNING_SECRET, secret.as_str())?;
         }
         Ok(policy)
     }
@@ -411,6 +418,9 @@ mod tests {
             (r#"{"retryableGrpcCodes":[0]}"#, "retryableGrpcCodes"),
             (r#"{"attemptTimeoutMs":0}"#, "attemptTimeoutMs"),
             (r#"{"visibilityTimeoutMs":999}"#, "visibilityTimeoutMs"),
+            (r#"{"onSuccessUrl":"x"}"#, "onSuccessUrl"),
+            (r#"{"onExhaustedUrl":"ftp://a/"}"#, "onExhaustedUrl"),
+            (r#"{"signingSecret":""}"#, "signingSecret"),
         ] {
             let problem = parse(json).to_policy().unwrap_err();
             assert_eq!(problem.field.as_deref(), Some(field), "{json}: {problem:?}");

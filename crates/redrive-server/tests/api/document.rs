@@ -1,5 +1,7 @@
 //! The OpenAPI document says what the routes do.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::stage::Stage;
@@ -9,10 +11,11 @@ async fn every_operation_documents_its_problems() {
     let stage = Stage::open().await;
     let document = stage.get("/openapi.json").await.body;
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
-    let mut operations = 0;
+    let mut ids = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            operations += 1;
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{method} {path}: {id} is taken");
             let answers = operation["responses"].as_object().unwrap();
             assert!(answers.keys().any(|status| status.starts_with('2')), "{method} {path}");
             for (status, answer) in answers.iter().filter(|(status, _)| status.starts_with(['4', '5'])) {
@@ -31,7 +34,7 @@ async fn every_operation_documents_its_problems() {
             assert!(!summary.is_empty(), "{method} {path} has no summary");
         }
     }
-    assert!(operations > 30, "{operations}");
+    assert!(ids.len() > 30, "{ids:?}");
     assert_eq!(missing(&document, &document), Vec::<String>::new());
 }
 

@@ -97,9 +97,9 @@ async fn tasks_are_filtered_and_paged_newest_first() {
         page.body["items"].as_array().unwrap().iter().map(id).collect()
     };
     assert_eq!(list("").await, [c.clone(), b.clone(), a.clone()]);
-    assert_eq!(list("policyId=p").await, [a.clone()]);
-    assert_eq!(list("target=http://other").await, [b.clone()]);
-    assert_eq!(list("idempotencyKey=k").await, [c.clone()]);
+    assert_eq!(list("policyId=p").await, [a.as_str()]);
+    assert_eq!(list("target=http://other").await, [b.as_str()]);
+    assert_eq!(list("idempotencyKey=k").await, [c.as_str()]);
     assert_eq!(list("status=SUCCEEDED").await, [""; 0]);
     assert_eq!(list("createdAfter=32503680000000").await, [""; 0]);
     assert_eq!(list("createdBefore=32503680000000&status=PENDING").await.len(), 3);
