@@ -73,7 +73,9 @@ async fn held(api: &Api, job: &Job) -> Answer<Why> {
         }
     }
     let now = api::now();
-    if let Some(hold) = api.gate_hold(job) {
+    // One that was never claimed, or that failed, waits for its own time and has not come to the gate.
+    let parked = job.state == JobState::Pending && job.started_at.is_some();
+    if let Some(hold) = api.gate_hold(job).filter(|_| parked || job.next_run_at <= now) {
         let until = now.after(hold.opens_in).max(job.next_run_at).as_ms();
         let why = because(job, Because::GateHolds, hold.detail);
         return Ok(Why { until: Some(until), origin: Some(hold.origin), ..why });

@@ -10,12 +10,13 @@ use redrive_core::store::{ClaimRequest, Settled, Settlement, Store};
 use redrive_core::{Entry, Job, JobId, Reason, Tenant, Timestamp, Verdict, WorkerId};
 use redrive_delivery::Parts;
 use redrive_delivery::bodies::Bodies;
-use redrive_delivery::gate::{GateRules, Gates};
+use redrive_delivery::gate::{Admission, GateRules, Gates, Signal, Turn};
 use redrive_delivery::secrets::{SecretKey, Vault};
 use redrive_server::keys::{self, NewKey, Scope};
 use redrive_server::{Access, Api};
 use redrive_store_sqlite::SqliteStore;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -23,6 +24,7 @@ pub(crate) struct Stage {
     pub(crate) api: Arc<Api>,
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) closing: CancellationToken,
+    pub(crate) gates: Arc<Gates>,
     router: Router,
 }
 
@@ -64,8 +66,10 @@ impl Stage {
 
     pub(crate) async fn on(store: Arc<SqliteStore>, access: Access) -> Self {
         let closing = CancellationToken::new();
-        let api = Api::open(store.clone(), parts(), access, closing.clone()).await.unwrap();
-        Self { router: api.router(), api, store, closing }
+        let parts = parts();
+        let gates = parts.gates.clone();
+        let api = Api::open(store.clone(), parts, access, closing.clone()).await.unwrap();
+        Self { router: api.router(), api, store, closing, gates }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -112,6 +116,14 @@ impl Stage {
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// Lets calls to an origin fail until its gate closes.
+    pub(crate) fn close_gate(&self, origin: &str) {
+        let now = Instant::now();
+        while let Admission::Go(permit) = self.gates.enter(origin, "/", Turn::First, now, &mut || 0.5) {
+            permit.leave(Signal::Struggle(None), Duration::from_millis(1), now);
+        }
     }
 
     /// A task that is due at once.

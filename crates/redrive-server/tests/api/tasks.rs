@@ -173,6 +173,28 @@ async fn why_says_what_holds_a_task() {
 }
 
 #[tokio::test]
+async fn why_names_the_gate_that_parked_a_task_and_not_one_it_has_not_come_to() {
+    let stage = Stage::open().await;
+    let id = stage.task().await;
+    let later = stage.post("/retry-tasks", hook(json!({"delayMs": 60000}))).await.id();
+    stage.close_gate("http://example.com:80");
+    let why = async |id| stage.get(&format!("/retry-tasks/{id}/why")).await.body;
+    let jobs = stage.claim().await;
+    stage.settle(&jobs[0], Verdict::Park(Duration::from_secs(30))).await;
+    let parked = why(id).await;
+    assert_eq!(
+        (&parked["because"], &parked["origin"]),
+        (&json!("GATE_HOLDS"), &json!("http://example.com:80"))
+    );
+    assert!(parked["until"].is_i64());
+    assert_eq!(why(later).await["because"], "WAITING");
+    let origin = &stage.get("/origins").await.body["items"][0];
+    assert_eq!((&origin["origin"], &origin["state"]), (&json!("http://example.com:80"), &json!("CLOSED")));
+    let metrics = stage.get("/metrics").await.body;
+    assert!(metrics.as_str().unwrap().contains("retry_gate_state{origin=\"http://example.com:80\"} 2"));
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_task_names_its_field() {
     let stage = Stage::open().await;
     for (more, field) in [
