@@ -4,6 +4,7 @@
 mod access;
 mod batch;
 mod dead_letters;
+mod delivery;
 mod document;
 mod policies;
 mod refusals;

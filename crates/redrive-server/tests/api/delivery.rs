@@ -1,0 +1,87 @@
+//! The whole way: a request creates a task, the deliverer calls a real socket, and the log says what came of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_delivery::{Guard, Transport, TransportSettings};
+use redrive_server::{Config, Service};
+use redrive_store_sqlite::SqliteStore;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::stage::{Stage, parts};
+
+/// Answers each request with the next of these statuses, and passes on what it was sent.
+async fn target(statuses: &'static [u16]) -> (String, tokio::task::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let mut seen = Vec::new();
+        for status in statuses {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = String::new();
+            while !request.ends_with("hello") {
+                let mut buffer = [0; 4096];
+                let count = stream.read(&mut buffer).await.unwrap();
+                assert!(count > 0, "{request}");
+                request.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+            let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 4\r\nConnection: close\r\n\r\nsaid");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            seen.push(request.to_ascii_lowercase());
+        }
+        seen
+    });
+    (url, serving)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_is_retried_until_the_target_takes_it_under_one_key() {
+    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let transport =
+        Transport::new(TransportSettings::default().with_guard(Guard::open_to_loopback())).unwrap();
+    let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+    let service = Service::start(config, store.clone(), parts(), transport).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(service.run_until(async { stopped.await.unwrap() }));
+    let stage = Stage::on(store, redrive_server::Access::OpenWithoutKeys).await;
+    let (url, serving) = target(&[503, 200]).await;
+    let policy = json!({"backoffType": "FIXED", "initialDelayMs": 10, "jitterType": "NONE"});
+    let task = json!({"targetUrl": url, "body": "hello", "policy": policy});
+    let request_id = [("x-request-id", "req-1")];
+    let created = stage.send("POST", "/retry-tasks", Some(task), &request_id).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    let path = format!("/retry-tasks/{}", created.id());
+    let ended = until_ended(&stage, &path).await;
+    assert_eq!((&ended["status"], &ended["attemptNumber"]), (&json!("SUCCEEDED"), &json!(2)), "{ended}");
+    assert_eq!(ended["lastResponseStatus"], 200);
+    for request in serving.await.unwrap() {
+        assert!(request.contains("idempotency-key: req-1\r\n"), "{request}");
+        assert!(request.contains(&format!("redrive-task-id: {}", created.id())), "{request}");
+    }
+    let log = stage.get(&format!("{path}/attempts")).await.body;
+    let shown = |number: usize| {
+        let attempt = &log["items"][number];
+        (attempt["responseStatus"].clone(), attempt["phase"].clone(), attempt["ledTo"].clone())
+    };
+    assert_eq!(shown(0), (json!(503), json!("ANSWERED"), json!("PENDING")), "{log}");
+    assert_eq!(shown(1), (json!(200), json!("ANSWERED"), json!("SUCCEEDED")), "{log}");
+    assert_eq!(log["items"][0]["responseExcerpt"], "said");
+    stop.send(()).unwrap();
+    assert_eq!(running.await.unwrap().unwrap().unwrap().succeeded, 1);
+}
+
+async fn until_ended(stage: &Stage, path: &str) -> Value {
+    let waiting = async {
+        loop {
+            let task = stage.get(path).await.body;
+            if task["finishedAt"].is_i64() {
+                return task;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("the task ends")
+}
