@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use redrive_core::limits::{KEY_BYTES_MAX, NAME_BYTES_MAX};
-use redrive_core::{Invalid, Job};
+use redrive_core::{IdempotencyKey, Invalid, Job, JobId};
 use serde::{Deserialize, Serialize};
 
 use crate::bodies::BodyRef;
@@ -175,8 +175,13 @@ impl Passport {
 
     /// The key that every attempt of `job` carries: the caller's, else that of the request that created it, else its id.
     pub fn key_for(&self, job: &Job) -> String {
-        let own = job.key.as_ref().map(ToString::to_string);
-        own.or_else(|| self.key.clone()).unwrap_or_else(|| job.id.to_string())
+        self.key(job.key.as_ref(), job.id)
+    }
+
+    /// The same of a job that is about to be.
+    pub fn key(&self, own: Option<&IdempotencyKey>, id: JobId) -> String {
+        let own = own.map(ToString::to_string);
+        own.or_else(|| self.key.clone()).unwrap_or_else(|| id.to_string())
     }
 
     /// As kept in a job's metadata.

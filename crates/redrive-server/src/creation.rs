@@ -116,12 +116,12 @@ pub(crate) async fn draft(
         ..NewJob::new(id, Kind::new(KIND)?, resolved.reference.clone(), call.encode())
     };
     job.check()?;
-    let task = shown(&job, call, resolved.policy.max_attempts.get(), now);
+    let task = shown(&job, call, &origin.passport, resolved.policy.max_attempts.get(), now);
     Ok(Draft { job, task })
 }
 
 /// The task as it is about to be, by this node's clock.
-fn shown(job: &NewJob, call: Call, max_attempts: u32, now: Timestamp) -> Task {
+fn shown(job: &NewJob, call: Call, passport: &Passport, max_attempts: u32, now: Timestamp) -> Task {
     let due = match job.start {
         Start::Now => now,
         Start::After(wait) => now.after(wait),
@@ -130,7 +130,7 @@ fn shown(job: &NewJob, call: Call, max_attempts: u32, now: Timestamp) -> Task {
     Task {
         task_id: job.id.to_string(),
         tenant: Some(job.tenant.as_str()).filter(|tenant| !tenant.is_empty()).map(str::to_owned),
-        idempotency_key: job.idempotency.as_ref().map(|held| held.key.as_str().to_owned()),
+        idempotency_key: passport.key(job.idempotency.as_ref().map(|held| &held.key), job.id),
         policy_id: job.policy.name.as_str().to_owned(),
         policy_version: job.policy.version.get(),
         status: Some(Status::Pending),

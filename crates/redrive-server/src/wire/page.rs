@@ -17,8 +17,7 @@ pub const PAGE_ITEMS_DEFAULT: usize = 50;
 pub struct Page<T> {
     /// Its items.
     pub items: Vec<T>,
-    /// Send it as `cursor` to get the next page; absent on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Send it as `cursor` to get the next page; null on the last one.
     pub next_cursor: Option<String>,
 }
 

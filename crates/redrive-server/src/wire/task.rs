@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redrive_core::{Attempt, Job};
-use redrive_delivery::{Call, CallBody, Evidence};
+use redrive_delivery::{Call, CallBody, Evidence, Passport};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -101,9 +101,8 @@ pub struct Task {
     /// Whose it is; absent for the default tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The key that made its creation repeatable.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
+    /// The key that is sent with every attempt: the caller's, else the creating request's, else the task's id.
+    pub idempotency_key: String,
     /// Where it goes.
     pub target_url: String,
     /// The HTTP method.
@@ -111,7 +110,6 @@ pub struct Task {
     /// Headers that are sent.
     pub headers: BTreeMap<String, String>,
     /// The body's name in the object store, when it is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub body_ref: Option<String>,
     /// Its policy.
     pub policy_id: String,
@@ -122,24 +120,18 @@ pub struct Task {
     /// Attempts so far, since it was last driven.
     pub attempt_number: u32,
     /// Attempts that its policy allows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// When the next attempt is due, in epoch ms, while it waits.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<i64>,
     /// When it was created, in epoch ms.
     pub created_at: i64,
     /// When it ended, in epoch ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<i64>,
     /// What last went wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// With which HTTP status or gRPC code the target last answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_response_status: Option<u16>,
     /// Why it is exhausted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// Whether someone asked for its end while it was in flight.
     pub cancel_requested: bool,
@@ -184,10 +176,12 @@ impl Task {
         let call = Call::decode(&job.payload).map(Self::of_call);
         let unread = || Self { target_url: job.subject.clone().unwrap_or_default(), ..Self::default() };
         let waits = Status::from(job.state) == Status::Pending;
+        let passport =
+            job.metadata.as_deref().and_then(|json| Passport::from_json(json).ok()).unwrap_or_default();
         Self {
             task_id: job.id.to_string(),
             tenant: Some(job.tenant.as_str()).filter(|tenant| !tenant.is_empty()).map(str::to_owned),
-            idempotency_key: job.key.as_ref().map(|key| key.as_str().to_owned()),
+            idempotency_key: passport.key_for(job),
             policy_id: job.policy.name.as_str().to_owned(),
             policy_version: job.policy.version.get(),
             status: Some(job.state.into()),
@@ -220,26 +214,20 @@ pub struct TaskAttempt {
     /// How long it took.
     pub duration_ms: u64,
     /// With which HTTP status or gRPC code the target answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_status: Option<u16>,
     /// What went wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// How it ended.
+    /// How it ended: `succeeded`, `failed`, `timeout`, `rejected`, `cancelled`, `released` or `lease_expired`.
     pub outcome: String,
     /// `NEVER_SENT`, `NO_ANSWER` or `ANSWERED`: whether the target may have seen it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// The status that it led to.
     pub led_to: Status,
     /// The wait that was planned after it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// When the next attempt was due, in epoch ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<i64>,
     /// The beginning of what the target answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_excerpt: Option<String>,
     /// The address that was dialled.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -263,7 +251,12 @@ impl TaskAttempt {
             duration_ms: ms(attempt.entry.duration),
             response_status: said.and_then(|said| said.status.or(said.grpc_code)),
             error_message: attempt.entry.error,
-            outcome: attempt.entry.outcome,
+            // The engine's word for a job that may be anything; here it is a call.
+            outcome: if attempt.entry.outcome == "done" {
+                "succeeded".to_owned()
+            } else {
+                attempt.entry.outcome
+            },
             phase: phase.and_then(|phase| phase.as_str().map(str::to_owned)),
             led_to: attempt.led_to.into(),
             wait_ms: attempt.wait.map(ms),
