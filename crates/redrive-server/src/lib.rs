@@ -9,6 +9,7 @@ pub mod error;
 pub mod events;
 mod extract;
 pub mod keys;
+mod listen;
 pub mod metrics;
 mod observe;
 mod openapi;

@@ -5,25 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt as _;
 use redrive_core::store::Backend;
 use redrive_core::{Invalid, Kind, StoreError};
 use redrive_delivery::{Deliverer, KIND, Parts, Transport};
 use redrive_worker::{Handler, KeepLog, Settings, Summary, Worker, WorkerError};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Access, Api};
 use crate::keys;
+use crate::listen::listen;
 use crate::observe::Watch;
 use crate::policies::Policies;
 use crate::view::View;
 
 /// How long an attempt may take when neither its task nor its policy says so.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests under way may take to end at a shutdown.
-const REQUESTS_END: Duration = Duration::from_secs(10);
 /// Time from one search for bodies without a task to the next.
 const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Bodies looked at in one read.
@@ -84,9 +81,6 @@ pub enum StartError {
     /// The worker failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// The server failed.
-    #[error("the server ended")]
-    Serve(#[source] std::io::Error),
 }
 
 /// A service that is ready to run; it listens already.
@@ -172,12 +166,11 @@ impl Service {
             }
             closing.cancel();
         };
-        let (served, worked, ()) = tokio::join!(serving, working, ending);
+        let ((), worked, ()) = tokio::join!(serving, working, ending);
         for task in background {
             // Each ends with `closing`; one that panicked has said so in the log.
             let _ = task.await;
         }
-        served?;
         worked
     }
 }
@@ -205,37 +198,10 @@ fn worker(
     Ok(Worker::new(store, settings)?.on(Kind::new(KIND)?, handler).observe(Arc::new(watch)))
 }
 
-async fn serve(
-    listener: Option<TcpListener>,
-    router: Router,
-    closing: CancellationToken,
-) -> Result<(), StartError> {
-    let Some(listener) = listener else {
-        closing.cancelled().await;
-        return Ok(());
-    };
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection waits to fill its packets");
-        }
-    });
-    let ended = closing.clone();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(ended.cancelled_owned());
-    let serving = async move { serving.await };
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        served = &mut serving => {
-            closing.cancel();
-            return served.map_err(StartError::Serve);
-        }
-        () = closing.cancelled() => {}
-    }
-    match timeout(REQUESTS_END, serving).await {
-        Ok(served) => served.map_err(StartError::Serve),
-        Err(_) => {
-            tracing::warn!("some requests did not end in time and are dropped");
-            Ok(())
-        }
+async fn serve(listener: Option<TcpListener>, router: Router, closing: CancellationToken) {
+    match listener {
+        Some(listener) => listen(listener, router, closing).await,
+        None => closing.cancelled().await,
     }
 }
 
