@@ -1,5 +1,6 @@
 //! `redrive serve`: the service, until it is told to end.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -44,10 +45,12 @@ pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 fn greet(service: &Service, store: &str) {
-    match service.address() {
-        Some(address) => println!("{}", greeting(address, store, service.is_open())),
-        None => println!("redrive works on {store}, without an API"),
-    }
+    let text = match service.address() {
+        Some(address) => greeting(address, store, service.is_open()),
+        None => format!("redrive works on {store}, without an API"),
+    };
+    // Whoever started it may have stopped reading: no reason to end.
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// Where it listens, and one line to try.
