@@ -1,8 +1,10 @@
 //! `redrive serve`: the service, until it is told to end.
 
+use std::future::ready;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 
 use anyhow::Context as _;
 use redrive::shutdown_signal;
@@ -28,8 +30,14 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let served = runtime()?.block_on(async {
         let store = setup.store.clone();
         let service = assemble(setup).await?;
+        let mut shutdown = pin!(shutdown_signal());
+        // Signals are heard from the first poll on: whoever reads the greeting may send one at once.
+        let told = tokio::select! { biased; () = &mut shutdown => true, () = ready(()) => false };
+        if told {
+            return Ok(());
+        }
         greet(&service, &store);
-        let summary = service.run_until(shutdown_signal()).await?;
+        let summary = service.run_until(shutdown).await?;
         if let Some(summary) = summary {
             tracing::info!(settled = summary.settled(), released = summary.released, "ended in good order");
         }
