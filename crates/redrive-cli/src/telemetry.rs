@@ -53,6 +53,8 @@ impl Telemetry {
 
 /// Spans go out in batches from a thread of their own, over HTTP.
 fn exporter() -> anyhow::Result<SdkTracerProvider> {
+    // The client behind it has no crypto provider of its own and panics without one. One that is there stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = SpanExporter::builder()
         .with_http()
         .build()
