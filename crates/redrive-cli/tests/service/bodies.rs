@@ -1,0 +1,106 @@
+//! Large bodies on their way through the object store.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Method;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+use crate::stage::{Client, Launch, Reply, Target};
+
+const MIB: usize = 1024 * 1024;
+
+/// Uploads in chunks, without saying how many there will be.
+async fn upload(client: &Client, bytes: &Bytes) -> String {
+    let chunks: Vec<_> = bytes.chunks(MIB / 4).map(|chunk| Ok(Frame::data(bytes.slice_ref(chunk)))).collect();
+    let body = BodyExt::boxed(StreamBody::new(stream::iter(chunks)));
+    let response = client.send(Method::PUT, "/bodies", body).await.unwrap();
+    assert_eq!(response.status(), 201);
+    let json: Value =
+        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    assert_eq!(json["bytes"], bytes.len());
+    json["bodyRef"].as_str().unwrap().to_owned()
+}
+
+fn noise(bytes: usize) -> Bytes {
+    let mut noise = vec![0; bytes];
+    fastrand::Rng::with_seed(7).fill(&mut noise);
+    noise.into()
+}
+
+/// The files of the object store.
+fn stored(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { stored(&path) } else { vec![path] }).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_mebibytes_are_streamed_in_and_arrive_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).start();
+    let client = service.client();
+    let target = Target::start(|_| Reply::status(200)).await;
+    let body = noise(20 * MIB);
+    let name = upload(&client, &body).await;
+    let id = client.create(&json!({"targetUrl": target.url("/"), "bodyRef": name})).await;
+    let task = client.ended(&id).await;
+    assert_eq!((&task["status"], &task["bodyRef"]), (&json!("SUCCEEDED"), &json!(name)));
+    let call = target.expect(1).await.pop().unwrap();
+    assert_eq!(digest(&SHA256, &call.body).as_ref(), digest(&SHA256, &body).as_ref());
+}
+
+#[tokio::test]
+async fn a_body_that_is_damaged_or_gone_is_never_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).start();
+    let client = service.client();
+    let target = Target::start(|_| Reply::status(200)).await;
+    for damage in [flip_a_byte as fn(&Path), cut_it, remove_it] {
+        let name = upload(&client, &noise(2 * MIB)).await;
+        let id =
+            client.create(&json!({"targetUrl": target.url("/"), "bodyRef": name, "delayMs": 60_000})).await;
+        let files = stored(&folder.path().join("bodies"));
+        assert_eq!(files.len(), 1, "{files:?}");
+        damage(&files[0]);
+        client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
+        let task = client.ended(&id).await;
+        assert_eq!((&task["status"], &task["reason"]), (&json!("EXHAUSTED"), &json!("BODY_LOST")), "{task}");
+        let _ = std::fs::remove_file(&files[0]);
+    }
+    assert_eq!(target.count(), 0);
+}
+
+fn flip_a_byte(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[MIB] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}
+
+fn cut_it(file: &Path) {
+    std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(MIB as u64).unwrap();
+}
+
+fn remove_it(file: &Path) {
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn an_inline_body_that_is_too_large_for_a_row_goes_through_the_object_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).start();
+    let client = service.client();
+    let target = Target::start(|_| Reply::status(200)).await;
+    for (bytes, kept) in [(1_000, 0), (100 * 1024, 1)] {
+        let text = "0123456789".repeat(bytes / 10);
+        let id = client.create(&json!({"targetUrl": target.url("/"), "body": text, "delayMs": 60_000})).await;
+        assert_eq!(client.task(&id).await["bodyRef"].is_string(), kept == 1);
+        assert_eq!(stored(&folder.path().join("bodies")).len(), kept);
+        client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
+        assert_eq!(client.ended(&id).await["status"], "SUCCEEDED");
+        assert_eq!(target.calls().pop().unwrap().body, text.as_bytes());
+    }
+}

@@ -1,0 +1,16 @@
+//! The service as its users meet it: a process with sockets and files that is fed, watched, stopped and killed.
+
+mod bodies;
+mod crash;
+mod dead_letters;
+mod document;
+mod escalation;
+mod events;
+mod grpc;
+mod outage;
+mod shutdown;
+mod signing;
+mod stage;
+mod startup;
+mod targets;
+mod traces;

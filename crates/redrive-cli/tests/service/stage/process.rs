@@ -1,0 +1,143 @@
+//! The service as a process of its own, which does not outlive its test.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, within};
+
+/// The command, in a folder, with nothing of this environment that would configure it.
+pub(crate) fn redrive(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if ["REDRIVE_", "OTEL_", "RUST_LOG"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
+        }
+    }
+    command.current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// How a service is started; again and again, if need be.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    folder: PathBuf,
+    flags: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+impl Launch {
+    /// `serve` on a free port of loopback, with its files in `folder`.
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), flags: Vec::new(), variables: Vec::new() }
+            .flags(&["--listen", "127.0.0.1:0"])
+    }
+
+    /// `serve` without a flag.
+    pub(crate) fn bare(folder: &Path) -> Self {
+        Self { flags: Vec::new(), ..Self::new(folder) }
+    }
+
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it says where it listens.
+    pub(crate) fn start(&self) -> Service {
+        let log = self.folder.join("log");
+        let lines: File = OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut child = self.command().stdout(Stdio::piped()).stderr(lines).spawn().unwrap();
+        let (heard, greeting) = mpsc::channel();
+        let stdout = child.stdout.take().unwrap();
+        // Read to its end, so that the service never writes into a closed pipe.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = heard.send(line);
+            }
+        });
+        let mut service = Service { child, address: ([127, 0, 0, 1], 0).into(), log };
+        let line = greeting.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not start"));
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+        service.address = address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+        service
+    }
+
+    /// Runs it although it cannot start.
+    pub(crate) fn refused(&self) -> Output {
+        let mut child = self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let began = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if began.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                panic!("it started: {:?}", self.flags);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.wait_with_output().unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = redrive(&self.folder);
+        command.arg("serve").args(&self.flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// A running service; dropped, it is killed.
+pub(crate) struct Service {
+    child: Child,
+    /// Where it says it listens.
+    pub(crate) address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Service {
+    pub(crate) fn client(&self) -> Client {
+        Client::new(SocketAddr::from(([127, 0, 0, 1], self.address.port())))
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, by the shell: Rust has no call for it that is safe.
+    pub(crate) fn terminate(&self) {
+        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.child.id())).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// How it ended, and after how long.
+    pub(crate) async fn end(mut self, patience: Duration) -> (ExitStatus, Duration) {
+        let began = Instant::now();
+        let ended = async || self.child.try_wait().unwrap();
+        let status = within(patience, "the process ends", ended).await;
+        (status, began.elapsed())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Both fail only when it has ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the service's last lines:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Who may start it where, what it may call then, and which setting goes before which.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Client, Launch, Reply, Target, redrive};
+
+fn complaint(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn make_key(folder: &Path) -> String {
+    let output = redrive(folder).args(["key", "create", "--name", "x", "--scope", "admin"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_service_that_others_can_reach_needs_a_key_to_start_and_to_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::bare(folder.path()).flags(&["--listen", "0.0.0.0:0"]);
+    let error = complaint(&launch.refused());
+    assert!(error.contains("redrive key create"), "{error}");
+
+    let key = make_key(folder.path());
+    let service = launch.start();
+    let client = service.client();
+    let task = json!({"targetUrl": "https://example.com/", "delayMs": 60_000});
+    let problem = client.post("/retry-tasks", &task).await.json(401);
+    assert_eq!(problem["code"], "UNAUTHENTICATED");
+    client.with_key("rdk_0123456789abcdef_0123456789").get("/retry-tasks").await.json(401);
+    client.with_key(&key).post("/retry-tasks", &task).await.json(201);
+    client.get("/healthz").await.json(200);
+    assert!(!scan(folder.path(), key.as_bytes()), "the key is in a file as it is");
+}
+
+#[tokio::test]
+async fn private_targets_are_refused_unless_allowed_and_not_denied() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = make_key(folder.path());
+    let target = Target::start(|_| Reply::status(200)).await;
+    for (flags, delivered) in [
+        (&[][..], false),
+        (&["--allow-target", "127.0.0.0/8"][..], true),
+        (&["--allow-target", "127.0.0.0/8", "--deny-target", "127.0.0.1/32"], false),
+    ] {
+        let launch = Launch::bare(folder.path()).flags(&["--listen", "0.0.0.0:0"]).flags(flags);
+        let service = launch.start();
+        let client = service.client().with_key(&key);
+        let before = target.connections();
+        let task = try_target(&client, &target).await;
+        if delivered {
+            assert_eq!((&task["status"], target.count()), (&json!("SUCCEEDED"), 1), "{flags:?}: {task}");
+        } else {
+            assert_eq!(
+                (&task["status"], &task["reason"], &task["attemptNumber"]),
+                (&json!("EXHAUSTED"), &json!("TARGET_REFUSED"), &json!(1)),
+                "{flags:?}: {task}"
+            );
+            assert_eq!(target.connections(), before, "{flags:?}: dialled all the same");
+        }
+    }
+}
+
+async fn try_target(client: &Client, target: &Target) -> Value {
+    client.ended(&client.create(&json!({"targetUrl": target.url("/")})).await).await
+}
+
+#[tokio::test]
+async fn a_flag_goes_before_its_variable_and_that_before_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = |name: &str| folder.path().join(name).exists();
+    let file = "listen = '127.0.0.1:1'\nstore = 'sqlite:file.db'\nbodies = 'file:file-bodies'\n";
+    std::fs::write(folder.path().join("redrive.toml"), file).unwrap();
+    let launch = Launch::bare(folder.path())
+        .flags(&["--config", "redrive.toml", "--listen", "127.0.0.1:0"])
+        .variable("REDRIVE_LISTEN", "127.0.0.1:2")
+        .variable("REDRIVE_STORE", "sqlite:variable.db")
+        .variable("REDRIVE_SECRET_KEY_FILE", "variable.key");
+
+    let service = launch.start();
+    assert!(service.address.port() > 2, "{}", service.address);
+    assert!(there("variable.db") && !there("file.db"));
+    assert!(there("file-bodies") && there("variable.key"));
+    assert!(!there("redrive.db") && !there("bodies") && !there("redrive.key"));
+    drop(service);
+
+    let service = launch.clone().flags(&["--store", "sqlite:flag.db"]).start();
+    assert!(there("flag.db") && !there("file.db"));
+    drop(service);
+    let launch = Launch::bare(folder.path()).variable("REDRIVE_CONFIG", "none.toml");
+    let error = complaint(&launch.refused());
+    assert!(error.contains("none.toml"), "{error}");
+}
+
+#[tokio::test]
+async fn a_second_process_on_the_same_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::new(folder.path());
+    let service = launch.start();
+    let error = complaint(&launch.refused());
+    assert!(error.contains("redrive.db"), "{error}");
+    println!("{error}");
+    service.client().get("/readyz").await.json(200);
+    drop(service);
+    launch.start();
+}
+
+/// Whether any file under `folder` has these bytes in it.
+pub(crate) fn scan(folder: &Path, bytes: &[u8]) -> bool {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {
+        if path.is_dir() {
+            return scan(&path, bytes);
+        }
+        std::fs::read(&path).unwrap().windows(bytes.len()).any(|window| window == bytes)
+    })
+}
