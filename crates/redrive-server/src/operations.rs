@@ -153,7 +153,7 @@ pub(crate) async fn drive(api: Arc<Api>, closing: CancellationToken) {
             tracing::warn!(?problem, "operations could not be driven");
             false
         });
-        let pause = if moved { Duration::ZERO } else { TICK };
+        let pause = if moved { Duration::ZERO } else { driver.pause(Instant::now()) };
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
@@ -287,6 +287,12 @@ impl Driver {
         let answers = self.api.store.discard(jobs.iter().map(|job| job.id).collect()).await?;
         let gone = jobs.iter().zip(answers).filter(|(_, answer)| *answer == Discarded::Done);
         Ok(gone.map(|(job, _)| job.id).collect())
+    }
+
+    /// The time to the next step that a rate allows; one that is overdue waits for something else.
+    fn pause(&self, now: Instant) -> Duration {
+        let next = self.due.values().filter(|due| **due > now).min();
+        next.map_or(TICK, |due| TICK.min(*due - now))
     }
 
     fn pace(&mut self, id: &str, kept: &Kept, acted: usize) {
