@@ -1,4 +1,4 @@
-//! Measures the engine against raw probes and peers. Each bar is a ratio within one run, so that a noisy or slow machine
+//! Measures the engine and the service against raw probes and peers. Each bar is a ratio within one run, so that a noisy or slow machine
 //! moves both sides.
 
 pub mod bench;
@@ -11,4 +11,5 @@ pub mod pickup;
 pub mod probe;
 pub mod retry;
 pub mod scene;
+pub mod service;
 pub mod waiting;

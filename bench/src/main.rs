@@ -1,10 +1,10 @@
 //! Runs the benchmarks: a table for people, JSON for programs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use redrive_bench::bench::{self, Size};
-use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, waiting};
+use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, service, waiting};
 
 #[derive(Parser)]
 struct Arguments {
@@ -40,6 +40,21 @@ enum What {
         #[arg(long)]
         repeats: usize,
     },
+    /// The service, as a process of its own.
+    Service {
+        /// The program that serves.
+        #[arg(long, value_name = "PROGRAM")]
+        program: PathBuf,
+        /// Leave out the other parts.
+        #[arg(long)]
+        only: Option<service::Part>,
+    },
+    /// An endpoint that stores nothing, which creates are held against; ends with its input.
+    #[command(hide = true)]
+    Probe,
+    /// A target of deliveries; ends with its input.
+    #[command(hide = true)]
+    Sink,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -52,12 +67,14 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Some(What::Only { name }) => only(name, size),
+        Some(What::Service { program, only }) => serve(&arguments, program, *only),
+        Some(What::Probe) => service::be_the_probe(),
+        Some(What::Sink) => service::be_the_sink(),
         None => whole(&arguments, size),
     }
 }
 
 fn whole(arguments: &Arguments, size: Size) -> anyhow::Result<()> {
-    let said = |what: &str| eprintln!("measuring {what} …");
     let figures = bench::all(size, said)?;
     print!("{}", figures::table(&figures));
     let mut json = serde_json::json!({ "figures": figures });
@@ -66,8 +83,24 @@ fn whole(arguments: &Arguments, size: Size) -> anyhow::Result<()> {
         print!("\n{}", peers::table(&ours, &measured));
         json["peers"] = serde_json::to_value(std::iter::once(&ours).chain(&measured).collect::<Vec<_>>())?;
     }
+    write(arguments, &json)
+}
+
+fn serve(arguments: &Arguments, program: &Path, only: Option<service::Part>) -> anyhow::Result<()> {
+    let size = if arguments.quick { service::Size::QUICK } else { service::Size::FULL };
+    let parts = only.as_ref().map_or(&service::Part::ALL[..], std::slice::from_ref);
+    let (figures, cores) = service::measure(program, size, parts, said)?;
+    print!("{}\n{}", figures::table(&figures), cores.table());
+    write(arguments, &serde_json::json!({ "figures": figures, "cores": cores.list() }))
+}
+
+fn said(what: &str) {
+    eprintln!("measuring {what} …");
+}
+
+fn write(arguments: &Arguments, json: &serde_json::Value) -> anyhow::Result<()> {
     if let Some(path) = &arguments.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&json)?)?;
+        std::fs::write(path, serde_json::to_vec_pretty(json)?)?;
         println!("\nwritten to {}", path.display());
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Builds the benchmark and the peers in release, and runs them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::run::{cargo, root, run};
@@ -8,6 +8,8 @@ use crate::run::{cargo, root, run};
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// What to measure; the engine when absent
+    what: Option<What>,
     /// Measure less, in about a minute
     #[arg(long)]
     quick: bool,
@@ -16,26 +18,61 @@ pub(crate) struct Arguments {
     no_peers: bool,
 }
 
+/// What can be measured.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Stores, worker and `retry()`, in one process
+    Engine,
+    /// `redrive serve` as a process of its own
+    Service,
+}
+
 /// The peers that run beside; each is a workspace of its own, because they link different versions of SQLite.
 const PEERS: [&str; 2] = ["apalis-sqlite", "effectum"];
 
 pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
     let target = target()?;
-    run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
-    let mut bench = Command::new(target.join("release/redrive-bench"));
-    bench.current_dir(&target).arg("--json").arg(target.join("bench.json"));
-    if arguments.quick {
-        bench.arg("--quick");
+    match arguments.what.unwrap_or(What::Engine) {
+        What::Engine => engine(arguments, &target),
+        What::Service => service(arguments, &target),
     }
+}
+
+fn engine(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
+    let mut bench = program(arguments, target, "bench.json");
     if !arguments.no_peers {
         for peer in PEERS {
-            bench.arg("--peer").arg(build_peer(peer, &target)?);
+            bench.arg("--peer").arg(build_peer(peer, target)?);
         }
     }
     run(&mut bench)
 }
 
-fn build_peer(peer: &str, target: &std::path::Path) -> anyhow::Result<PathBuf> {
+fn service(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    run(cargo().args([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "redrive-bench",
+        "--package",
+        "redrive-cli",
+    ]))?;
+    let mut bench = program(arguments, target, "bench-service.json");
+    run(bench.args(["service", "--program"]).arg(target.join("release/redrive")))
+}
+
+fn program(arguments: &Arguments, target: &Path, json: &str) -> Command {
+    let mut bench = Command::new(target.join("release/redrive-bench"));
+    bench.current_dir(target).arg("--json").arg(target.join(json));
+    if arguments.quick {
+        bench.arg("--quick");
+    }
+    bench
+}
+
+fn build_peer(peer: &str, target: &Path) -> anyhow::Result<PathBuf> {
     let target = target.join("peers");
     let manifest = root().join("bench/peers").join(peer).join("Cargo.toml");
     let mut build = cargo();

@@ -15,7 +15,10 @@ const DIRECTIONS: [(&str, &[&str]); 10] = [
     ("redrive-worker", &["redrive-core"]),
     ("redrive-testkit", &["redrive-core", "redrive-worker"]),
     ("redrive", &["redrive-core", "redrive-worker", "redrive-store-sqlite"]),
-    ("redrive-bench", &["redrive-core", "redrive-worker", "redrive-store-sqlite"]),
+    (
+        "redrive-bench",
+        &["redrive-core", "redrive-worker", "redrive-store-sqlite", "redrive-delivery", "redrive-server"],
+    ),
     ("redrive-delivery", &["redrive-core", "redrive-worker"]),
     ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
     (
@@ -25,11 +28,12 @@ const DIRECTIONS: [(&str, &[&str]); 10] = [
     ("xtask", &[]),
 ];
 
-/// Crates that only some of ours may use, so that each kind of knowledge has one home.
+/// Crates that only some of ours may use, so that each kind of knowledge has one home. The benchmark has them too where
+/// it holds one of ours against the bare thing: SQLite without the engine, an endpoint without the service.
 const RESERVED: [(&str, &[&str]); 3] = [
     ("rusqlite", &["redrive-store-sqlite", "redrive-bench"]),
     ("clap", &["redrive-cli", "redrive-bench", "xtask"]),
-    ("axum", &["redrive-server"]),
+    ("axum", &["redrive-server", "redrive-bench"]),
 ];
 
 /// What core must not use at all, not even through others.

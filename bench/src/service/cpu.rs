@@ -1,0 +1,110 @@
+//! What each process uses of the machine, so that a reader sees which one limits a figure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::figures::Samples;
+
+/// Linux counts in hundredths of a second wherever it tells them to programs.
+const TICKS_PER_S: f64 = 100.0;
+
+/// Processor time since it was started, of some processes.
+pub struct Meter {
+    began: Instant,
+    used: Vec<(&'static str, u32, f64)>,
+}
+
+impl Meter {
+    /// Starts to count what the processes use; this one is among them as `load`.
+    pub fn start(others: &[(&'static str, u32)]) -> anyhow::Result<Self> {
+        let all = others.iter().copied().chain([("load", std::process::id())]);
+        let used = all.map(|(name, pid)| Ok((name, pid, seconds(pid)?)));
+        Ok(Self { used: used.collect::<anyhow::Result<_>>()?, began: Instant::now() })
+    }
+
+    /// Cores that each has used on average since the start.
+    pub fn stop(self) -> anyhow::Result<Vec<(&'static str, f64)>> {
+        let elapsed = self.began.elapsed().as_secs_f64();
+        let cores =
+            self.used.into_iter().map(|(name, pid, before)| Ok((name, (seconds(pid)? - before) / elapsed)));
+        cores.collect()
+    }
+}
+
+/// Cores used by each process during each measurement.
+#[derive(Debug, Default)]
+pub struct Cores(BTreeMap<String, BTreeMap<&'static str, Vec<f64>>>);
+
+/// One line of [`Cores`].
+#[derive(Debug, Serialize)]
+pub struct CoresUsed {
+    during: String,
+    process: &'static str,
+    cores: Samples,
+}
+
+impl Cores {
+    /// Adds what one repeat used.
+    pub fn add(&mut self, during: &str, used: Vec<(&'static str, f64)>) {
+        let processes = self.0.entry(during.to_owned()).or_default();
+        for (process, cores) in used {
+            processes.entry(process).or_default().push(cores);
+        }
+    }
+
+    /// The medians for people, a line for each measurement.
+    pub fn table(&self) -> String {
+        let mut table = String::from("cores used (median)\n");
+        for (during, processes) in &self.0 {
+            let shown: Vec<String> = processes
+                .iter()
+                .map(|(process, cores)| {
+                    format!("{process} {:.2}", Samples::of(cores.iter().copied()).median())
+                })
+                .collect();
+            let _ = writeln!(table, "  {during}: {}", shown.join(", "));
+        }
+        table
+    }
+
+    /// Everything for programs.
+    pub fn list(&self) -> Vec<CoresUsed> {
+        let lines = self.0.iter().flat_map(|(during, processes)| {
+            processes.iter().map(|(process, cores)| CoresUsed {
+                during: during.clone(),
+                process,
+                cores: Samples::of(cores.iter().copied()),
+            })
+        });
+        lines.collect()
+    }
+}
+
+fn seconds(pid: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("process {pid} is gone, or this is not Linux"))?;
+    ticks(&stat).map(|ticks| ticks as f64 / TICKS_PER_S).context("/proc does not say what a process used")
+}
+
+/// User and system time. The name before them may hold anything, parentheses too.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_and_system_time_are_found_behind_any_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 1 2 3";
+        assert_eq!(ticks(stat), Some(300));
+        assert_eq!(ticks("7 (a"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! How many due tasks a second reach a sink that answers at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::bare::Bare;
+use super::cpu::{Cores, Meter};
+use super::request::{self, When};
+use super::running::Running;
+use super::sink::Sink;
+use crate::figures::{Bar, Figure, Samples};
+
+/// Requests under way at once, without the service and by its default.
+const SENDERS: usize = 64;
+/// How long a drain may take.
+const DRAINS_WITHIN: Duration = Duration::from_secs(60);
+
+/// A way to start the service, and what it must reach.
+struct Setting {
+    name: &'static str,
+    flags: &'static [&'static str],
+    bar: Option<Bar>,
+}
+
+const SETTINGS: [Setting; 3] = [
+    Setting { name: "deliveries of due tasks", flags: &[], bar: Some(Bar::AtLeast(0.5)) },
+    Setting { name: "deliveries, --concurrency 256", flags: &["--concurrency", "256"], bar: None },
+    Setting {
+        name: "deliveries, 256 and 256 to one origin",
+        flags: &["--concurrency", "256", "--origin-concurrency", "256"],
+        bar: None,
+    },
+];
+
+/// The service in each setting against the bare client, in turn. Only the first setting has a bar; the others take
+/// part in every second repeat, to save time.
+pub async fn figures(
+    program: &Path,
+    tasks: usize,
+    repeats: usize,
+    cores: &mut Cores,
+) -> anyhow::Result<Vec<Figure>> {
+    let mut sink = Sink::start().await?;
+    let mut rates = SETTINGS.map(|_| (Vec::new(), Vec::new()));
+    for repeat in 0..repeats {
+        let bare = bare_rate(&mut sink, tasks, cores).await?;
+        for (setting, (ours, theirs)) in SETTINGS.iter().zip(&mut rates) {
+            if setting.bar.is_some() || repeat % 2 == 0 {
+                ours.push(rate(program, setting, &mut sink, tasks, cores).await?);
+                theirs.push(bare);
+            }
+        }
+    }
+    sink.end().await?;
+    let figures = SETTINGS.iter().zip(rates).map(|(setting, (ours, theirs))| Figure {
+        name: setting.name.to_owned(),
+        unit: "/s",
+        ours: Samples::of(ours),
+        other: Some((format!("the client alone, {SENDERS} at once"), Samples::of(theirs))),
+        bar: setting.bar,
+    });
+    Ok(figures.collect())
+}
+
+async fn bare_rate(sink: &mut Sink, calls: usize, cores: &mut Cores) -> anyhow::Result<f64> {
+    let bare = Bare::new(&sink.target())?;
+    sink.take().await?;
+    let meter = Meter::start(&[sink.watched()])?;
+    bare.send_all(calls, SENDERS).await?;
+    cores.add("deliveries, the client alone", meter.stop()?);
+    let tally = sink.take().await?;
+    anyhow::ensure!(tally.count == calls as u64, "{} of {calls} bare requests arrived", tally.count);
+    Ok(tally.per_s())
+}
+
+/// Tasks are created while their queue is paused; what counts is the time from the first arrival to the last.
+async fn rate(
+    program: &Path,
+    setting: &Setting,
+    sink: &mut Sink,
+    tasks: usize,
+    cores: &mut Cores,
+) -> anyhow::Result<f64> {
+    let mut service = Running::start(program, setting.flags).await?;
+    service.pause().await?;
+    let target = sink.target();
+    service.fill(tasks, |task| request::task(&target, &format!("order-{task:012}"), When::Now)).await?;
+    let early = sink.take().await?.count;
+    anyhow::ensure!(early == 0, "{early} tasks were delivered although their queue was paused");
+    service.resume().await?;
+    sink.until(1, DRAINS_WITHIN).await?;
+    let meter = Meter::start(&[service.child.watched(), sink.watched()])?;
+    sink.until(tasks as u64, DRAINS_WITHIN).await?;
+    cores.add(setting.name, meter.stop()?);
+    service.until_succeeded(tasks).await?;
+    service.end().await?;
+    let tally = sink.take().await?;
+    anyhow::ensure!(tally.count == tasks as u64, "{} deliveries of {tasks} tasks", tally.count);
+    Ok(tally.per_s())
+}
