@@ -17,9 +17,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::time::timeout;
 
 use crate::figures::Figure;
 use cpu::Cores;
+
+/// How long one part may take before it is given up.
+const PART_ENDS_WITHIN: Duration = Duration::from_secs(300);
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +88,12 @@ pub fn measure(
     runtime()?.block_on(async {
         for part in parts {
             said(part.name());
-            figures.extend(part.figures(&program, size, &mut cores).await?);
+            // Its processes end with it.
+            let measured = timeout(PART_ENDS_WITHIN, part.figures(&program, size, &mut cores)).await;
+            figures.extend(
+                measured
+                    .with_context(|| format!("{} took more than {PART_ENDS_WITHIN:?}", part.name()))??,
+            );
         }
         Ok((figures, cores))
     })

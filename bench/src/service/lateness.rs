@@ -15,7 +15,7 @@ use crate::figures::{Bar, Figure, Samples};
 /// Tasks that fall due each second, one in each millisecond.
 const DUE_PER_S: usize = 1_000;
 /// From before the tasks are created until the first is due.
-const AHEAD: Duration = Duration::from_secs(3);
+const AHEAD: Duration = Duration::from_secs(4);
 /// How long after the last is due all must have arrived.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(20);
 

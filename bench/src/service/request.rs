@@ -70,7 +70,7 @@ mod tests {
         {
             let task: TaskRequest = serde_json::from_str(&task("http://127.0.0.1:9/x", "k", when)).unwrap();
             assert_eq!((task.delay_ms, task.run_at), (delay_ms, run_at));
-            assert_eq!(task.headers.unwrap().get(DUE.as_str()).is_some(), run_at.is_some());
+            assert_eq!(task.headers.unwrap().contains_key(DUE.as_str()), run_at.is_some());
             assert_eq!(task.body_json.unwrap().get(), BODY);
         }
     }

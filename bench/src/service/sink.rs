@@ -195,7 +195,7 @@ mod tests {
     fn a_request_is_read_once_it_is_whole() {
         let request =
             b"POST /x HTTP/1.1\r\nContent-Length: 2\r\nx-due-ms: 7\r\n\r\nhiGET /count HTTP/1.1\r\n\r\n";
-        let whole = request.iter().position(|byte| *byte == b'h').unwrap() + 2;
+        let whole = request.windows(2).position(|bytes| bytes == b"hi").unwrap() + 2;
         assert_eq!(read(&request[..whole - 1]).unwrap(), None);
         assert_eq!(read(request).unwrap(), Some((Asked::Delivery { due_ms: Some(7.0) }, whole)));
         assert_eq!(read(&request[whole..]).unwrap().unwrap().0, Asked::Count);
