@@ -28,7 +28,7 @@ async fn create(Json(request): Json<TaskRequest>) -> (StatusCode, [(HeaderName, 
     let now = now_ms() as i64;
     let task = Task {
         task_id: uuid::Uuid::now_v7().to_string(),
-        idempotency_key: request.idempotency_key,
+        idempotency_key: request.idempotency_key.unwrap_or_default(),
         target_url: request.target_url,
         method: request.method.unwrap_or_else(|| "POST".to_owned()),
         headers: {

@@ -27,7 +27,7 @@ pub(crate) struct Flags {
     /// How long an attempt is stuck when its worker dies, in milliseconds [default: 30000]
     #[arg(long, env = "REDRIVE_LEASE_MS", value_name = "MS")]
     lease_ms: Option<u64>,
-    /// Attempts at once [default: 64]
+    /// Attempts at once [default: 256]
     #[arg(long, env = "REDRIVE_CONCURRENCY", value_name = "N")]
     concurrency: Option<usize>,
     /// Calls under way to one origin at most [default: 64]
@@ -112,7 +112,7 @@ impl Flags {
         let defaults = Settings::default();
         let worker = Settings {
             lease: self.lease_ms.map_or(defaults.lease, Duration::from_millis),
-            concurrency: self.concurrency.unwrap_or(defaults.concurrency),
+            concurrency: self.concurrency.unwrap_or(CONCURRENCY),
             ..defaults
         };
         worker.check().context("the worker's settings are not right")?;
@@ -138,6 +138,8 @@ impl Flags {
 /// The store when none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:redrive.db";
 const ORIGIN_CONCURRENCY: u32 = 64;
+/// More than one origin may have: a slow one leaves room for the others.
+const CONCURRENCY: usize = 256;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics has failed")]

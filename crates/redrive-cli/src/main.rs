@@ -12,6 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Requests, attempts and settlements are many small allocations on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs work that may fail, until it succeeds or its policy says stop, and keeps the evidence.
 #[derive(Parser)]
 #[command(name = "redrive", version, arg_required_else_help = true)]

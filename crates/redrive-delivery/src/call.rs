@@ -76,6 +76,15 @@ impl Call {
         Ok(())
     }
 
+    /// Whether a payload may name someone to report to: false is certain, and cheaper than reading it.
+    pub fn may_report(payload: &[u8]) -> bool {
+        let head = payload.get(..4).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
+        let head = head.and_then(|length| payload.get(4..4 + length as usize)).unwrap_or(payload);
+        [&b"\"onSuccess\""[..], b"\"onExhausted\""]
+            .iter()
+            .any(|name| head.windows(name.len()).any(|part| part == *name))
+    }
+
     /// The caller's headers as they are sent.
     pub fn header_map(&self) -> Result<HeaderMap, Invalid> {
         headers::read(&self.headers, self.target.scheme())
@@ -263,6 +272,8 @@ mod tests {
         let empty = Call { body: CallBody::Inline(Vec::new()), ..call() };
         for call in [call(), full, stored, empty] {
             assert_eq!(call.check(), Ok(()));
+            let reports = call.on_success.is_some() || call.on_exhausted.is_some();
+            assert_eq!(Call::may_report(&call.encode()), reports);
             assert_eq!(Call::decode(&call.encode()), Ok(call));
         }
     }

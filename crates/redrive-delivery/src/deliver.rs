@@ -24,6 +24,8 @@ use crate::upload::Upload;
 
 /// The kind of the jobs that a [`Deliverer`] runs.
 pub const KIND: &str = "delivery";
+/// How long an attempt waits before a gate that is full; longer, and it is parked.
+const GATE_PATIENCE: Duration = Duration::from_millis(20);
 /// How long a task is put off when its own body or secret cannot be read for now.
 const OWN_TROUBLE_WAIT: Duration = Duration::from_secs(5);
 
@@ -59,10 +61,11 @@ impl Deliverer {
         Self { transport, parts, backend, escalation_policy, chance: Mutex::new(fastrand::Rng::new()) }
     }
 
-    fn enter(&self, job: &Job, call: &Call) -> Admission {
+    async fn enter(&self, job: &Job, call: &Call) -> Admission {
         let turn = if job.attempt > 1 { Turn::Retry } else { Turn::First };
-        let mut rng = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
         let origin = call.target.origin().to_string();
+        self.parts.gates.wait_for_room(&origin, turn, Instant::now() + GATE_PATIENCE).await;
+        let mut rng = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
         self.parts.gates.enter(&origin, call.target.path(), turn, Instant::now(), &mut || rng.f64())
     }
 
@@ -140,7 +143,7 @@ impl Handler for Deliverer {
             Ok(call) => call,
             Err(problem) => return Unready::Unreadable(problem).outcome(&cx.job),
         };
-        match self.enter(&cx.job, &call) {
+        match self.enter(&cx.job, &call).await {
             Admission::Park { wait, .. } => Outcome::Park(wait),
             Admission::Go(permit) => {
                 let mut passage = Passage::new(cx.clone(), permit);

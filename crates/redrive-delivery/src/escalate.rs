@@ -12,6 +12,10 @@ use crate::target::Target;
 
 /// The report on `job`, if its call names someone to report to.
 pub(crate) fn follow_ups(job: &Job, ending: &Ending<'_>, policy: &PolicyRef) -> Vec<NewJob> {
+    // Most calls name nobody, and are not worth another reading.
+    if !Call::may_report(&job.payload) {
+        return Vec::new();
+    }
     let Ok(call) = Call::decode(&job.payload) else {
         return Vec::new();
     };

@@ -49,6 +49,14 @@ impl Scheme {
             .find(|scheme| scheme.name().eq_ignore_ascii_case(name))
     }
 
+    /// The port when a URL names none.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http | Self::Grpc => 80,
+            Self::Https | Self::Grpcs => 443,
+        }
+    }
+
     /// The scheme that carries it on the wire, for which hosts and ports have one spelling.
     fn carrier(self) -> &'static str {
         match self {
@@ -126,9 +134,31 @@ impl FromStr for Target {
 
 impl TryFrom<String> for Target {
     type Error = Invalid;
+
+    /// What was kept is in its one spelling and needs no second normalisation; anything else is read from scratch.
     fn try_from(text: String) -> Result<Self, Invalid> {
-        Self::parse(&text)
+        kept(&text).map_or_else(|| Self::parse(&text), Ok)
     }
+}
+
+/// Reads what [`Target`]'s `Display` wrote. Only lower-case letters, digits, dots and hyphens are taken for a host: for a
+/// plain name there is no second spelling, and one of digits and dots alone is left to the parser.
+fn kept(text: &str) -> Option<Target> {
+    let (name, rest) = text.split_once("://")?;
+    let scheme = Scheme::named(name).filter(|scheme| scheme.name() == name)?;
+    let authority = rest.split_once('/')?.0;
+    let (host, port) = match authority.split_once(':') {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
+        None => (authority, scheme.port()),
+    };
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
+    let named =
+        host.rsplit('.').next().is_some_and(|last| last.starts_with(|c: char| c.is_ascii_lowercase()));
+    if !host.bytes().all(plain) || !(named || host.parse::<std::net::Ipv4Addr>().is_ok()) {
+        return None;
+    }
+    let uri = Uri::try_from(format!("{}://{rest}", scheme.carrier())).ok()?;
+    Some(Target { scheme, host: host.to_owned(), port, uri })
 }
 
 impl From<Target> for String {

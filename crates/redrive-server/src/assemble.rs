@@ -80,7 +80,13 @@ pub async fn assemble(setup: Setup) -> Result<Service, AssembleError> {
         vault: Arc::new(Vault::new(&secret_key(&setup.secret_key)?)),
     };
     let guard = guard(&setup, &*store).await?;
-    let transport = Transport::new(TransportSettings::default().with_guard(guard))?;
+    let settings = TransportSettings {
+        guard,
+        // As many as may be under way: fewer would be closed and dialled again between calls.
+        idle_per_origin_max: setup.origin_concurrency as usize,
+        ..TransportSettings::default()
+    };
+    let transport = Transport::new(settings)?;
     Ok(Service::start(setup.config, store, parts, transport).await?)
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redrive_core::store::Wake;
 use redrive_core::{Clock, StoreError, Timestamp};
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tokio::sync::watch;
 
 use crate::SqliteStore;
@@ -226,5 +227,7 @@ fn prepare(conn: &Connection, options: &Options) -> Result<(), StoreError> {
     conn.pragma_update(None, "temp_store", "MEMORY").sorted()?;
     set("cache_size", -i64::try_from(options.cache_bytes / 1024).unwrap_or(i64::MAX))?;
     set("wal_autocheckpoint", 0)?;
+    // Plans do not depend on bound values; without this, each new LIMIT has its statement parsed again.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).sorted()?;
     Ok(())
 }

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redrive_core::Chance;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 use super::origin::{Decision, Gate, Pass};
-use super::{Admission, GateRules, Hold, OriginStatus, Signal, Turn};
+use super::{Admission, GateRules, Hold, HoldKind, OriginStatus, Signal, Turn};
 
 /// Every origin's gate, in memory and for this node only.
 ///
@@ -29,7 +31,14 @@ pub struct Gates {
     rules: GateRules,
     /// Keyed at random, so that nobody can choose paths that collide.
     paths: RandomState,
-    origins: Mutex<HashMap<Arc<str>, Arc<Mutex<Gate>>>>,
+    origins: Mutex<HashMap<Arc<str>, Arc<Place>>>,
+}
+
+/// An origin's gate, and who waits before it.
+#[derive(Debug)]
+struct Place {
+    gate: Mutex<Gate>,
+    freed: Notify,
 }
 
 impl Gates {
@@ -48,40 +57,61 @@ impl Gates {
         chance: &mut dyn Chance,
     ) -> Admission {
         let path = self.paths.hash_one(path);
-        let gate = self.gate(origin, now);
-        let decision = lock(&gate).enter(turn, path, now, chance);
+        let place = self.place(origin, now);
+        let decision = lock(&place.gate).enter(turn, path, now, chance);
         match decision {
-            Decision::Go(pass) => Admission::Go(Permit { gate, pass: Some(pass) }),
+            Decision::Go(pass) => Admission::Go(Permit { place, pass: Some(pass) }),
             Decision::Park { wait, hold } => Admission::Park { wait, hold },
+        }
+    }
+
+    /// Waits before a gate that is full, and only full, until a call has left or `deadline` has come.
+    ///
+    /// A place that is free within milliseconds is not worth a way through the store.
+    pub async fn wait_for_room(&self, origin: &str, turn: Turn, deadline: Instant) {
+        let Some(place) = lock(&self.origins).get(origin).cloned() else { return };
+        loop {
+            let mut freed = pin!(place.freed.notified());
+            // Enlisted before the look, so that a call that leaves between them wakes too.
+            freed.as_mut().enable();
+            let obstacle = lock(&place.gate).obstacle(turn, Instant::now());
+            if !obstacle.is_some_and(|hold| hold.kind == HoldKind::Full) {
+                return;
+            }
+            if timeout_at(deadline, freed).await.is_err() {
+                return;
+            }
         }
     }
 
     /// What would hold back a first attempt now, if anything.
     pub fn hold(&self, origin: &str, now: Instant) -> Option<Hold> {
-        let gate = lock(&self.origins).get(origin).cloned()?;
-        lock(&gate).obstacle(Turn::First, now)
+        let place = lock(&self.origins).get(origin).cloned()?;
+        lock(&place.gate).obstacle(Turn::First, now)
     }
 
     /// What is known of each origin, by name.
     pub fn status(&self, now: Instant) -> Vec<OriginStatus> {
-        let gates: Vec<_> =
-            lock(&self.origins).iter().map(|(name, gate)| (name.clone(), gate.clone())).collect();
-        let mut all: Vec<_> = gates.iter().map(|(name, gate)| lock(gate).status(name, now)).collect();
+        let places: Vec<_> =
+            lock(&self.origins).iter().map(|(name, place)| (name.clone(), place.clone())).collect();
+        let mut all: Vec<_> =
+            places.iter().map(|(name, place)| lock(&place.gate).status(name, now)).collect();
         all.sort_by(|a, b| a.origin.cmp(&b.origin));
         all
     }
 
-    fn gate(&self, origin: &str, now: Instant) -> Arc<Mutex<Gate>> {
+    fn place(&self, origin: &str, now: Instant) -> Arc<Place> {
         let mut origins = lock(&self.origins);
-        if let Some(gate) = origins.get(origin) {
-            return gate.clone();
+        if let Some(place) = origins.get(origin) {
+            return place.clone();
         }
         if origins.len() >= self.rules.origins_max {
             forget_unused(&mut origins, now);
         }
-        let gate = Arc::new(Mutex::new(Gate::new(self.rules.origin_concurrency, now)));
-        origins.insert(origin.into(), gate.clone());
-        gate
+        let gate = Mutex::new(Gate::new(self.rules.origin_concurrency, now));
+        let place = Arc::new(Place { gate, freed: Notify::new() });
+        origins.insert(origin.into(), place.clone());
+        place
     }
 }
 
@@ -89,7 +119,7 @@ impl Gates {
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once lets nobody wait for the call"]
 pub struct Permit {
-    gate: Arc<Mutex<Gate>>,
+    place: Arc<Place>,
     pass: Option<Pass>,
 }
 
@@ -97,7 +127,8 @@ impl Permit {
     /// Says what came of the call and how long it took.
     pub fn leave(mut self, signal: Signal, took: Duration, now: Instant) {
         if let Some(pass) = self.pass.take() {
-            lock(&self.gate).leave(&pass, signal, took, now);
+            lock(&self.place.gate).leave(&pass, signal, took, now);
+            self.place.freed.notify_one();
         }
     }
 }
@@ -105,19 +136,20 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take() {
-            lock(&self.gate).abandon(&pass);
+            lock(&self.place.gate).abandon(&pass);
+            self.place.freed.notify_one();
         }
     }
 }
 
 /// Drops a tenth at once, since looking for them costs as much as all of them: the idle and open ones that were
 /// unused for longest, then idle ones that are shut. A gate with a call under way is kept.
-fn forget_unused(origins: &mut HashMap<Arc<str>, Arc<Mutex<Gate>>>, now: Instant) {
+fn forget_unused(origins: &mut HashMap<Arc<str>, Arc<Place>>, now: Instant) {
     let mut idle: Vec<_> = origins
         .iter()
-        .filter(|(_, gate)| Arc::strong_count(gate) == 1)
-        .filter_map(|(name, gate)| {
-            let gate = lock(gate);
+        .filter(|(_, place)| Arc::strong_count(place) == 1)
+        .filter_map(|(name, place)| {
+            let gate = lock(&place.gate);
             gate.is_idle().then(|| (gate.worth(now), name.clone()))
         })
         .collect();
@@ -135,7 +167,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::{HoldKind, OriginState};
+    use crate::gate::OriginState;
 
     const DOWN: Signal = Signal::Struggle(None);
 
@@ -151,6 +183,29 @@ mod tests {
             }
         }
         panic!("{origin} does not close");
+    }
+
+    /// Who waits for a place gets it when a call leaves, waits no longer than it said, and does not wait before a gate that
+    /// is closed.
+    #[tokio::test(start_paused = true)]
+    async fn a_full_gate_is_worth_a_short_wait_and_a_closed_one_is_not() {
+        let gates = Arc::new(Gates::new(GateRules::default().with_origin_concurrency(1)));
+        let (began, ms) = (Instant::now(), Duration::from_millis(1));
+        let Admission::Go(permit) = enter(&gates, "a", began) else { panic!("the gate is new") };
+        gates.wait_for_room("a", Turn::First, began + 5 * ms).await;
+        assert_eq!(began.elapsed(), 5 * ms, "nobody left");
+        let waiting = tokio::spawn({
+            let gates = gates.clone();
+            async move { gates.wait_for_room("a", Turn::First, began + 1_000 * ms).await }
+        });
+        tokio::time::sleep(ms).await;
+        permit.leave(Signal::Success, ms, Instant::now());
+        waiting.await.expect("it waits");
+        assert_eq!(began.elapsed(), 6 * ms);
+        assert!(matches!(enter(&gates, "a", Instant::now()), Admission::Go(_)));
+        close(&gates, "down", Instant::now());
+        gates.wait_for_room("down", Turn::First, began + 1_000 * ms).await;
+        assert_eq!(began.elapsed(), 6 * ms);
     }
 
     #[test]
