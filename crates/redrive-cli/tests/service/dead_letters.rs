@@ -91,8 +91,12 @@ async fn a_paced_redrive_goes_on_after_a_kill_and_drives_each_task_once() {
     kill(&client, &target, TASKS).await;
     target.now(|_| Reply::status(200));
     let id = redrive(&client, &json!({"ratePerSecond": RATE, "canary": 5})).await;
-    target.expect(TASKS + 20).await;
+    target.expect(TASKS + 35).await;
     service.kill();
+    let driven = &target.calls()[TASKS..];
+    let (thirty, took) = (30.0 / RATE as f64, (driven[34].at - driven[5].at).as_secs_f64());
+    println!("30 took {took:.1} s");
+    assert!(took < 1.8 * thirty, "30 took {took:.1} s at a rate of {RATE}");
 
     let service = launch.start();
     let client = service.client();

@@ -1,4 +1,5 @@
 //! The service as its users meet it: a process with sockets and files that is fed, watched, stopped and killed.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bodies;
 mod crash;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 
 pub(crate) use client::Client;
-pub(crate) use process::{Launch, Service, redrive};
+pub(crate) use process::{Launch, Running, Service, redrive};
 pub(crate) use target::{Call, Reply, Target};
 
 /// More than anything here needs on a busy machine, and less than a person waits.

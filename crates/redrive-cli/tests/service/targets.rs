@@ -219,3 +219,23 @@ async fn what_the_caller_sent_arrives_as_it_was_and_the_key_is_the_callers() {
     assert_eq!(call.header("content-type"), "application/json");
     assert_eq!(call.json(), json!({"b": 1, "a": [2.50]}));
 }
+
+#[tokio::test]
+async fn without_a_key_the_creating_request_gives_one_and_its_trace_goes_on() {
+    let stage = Stage::new();
+    let target = Target::start(|call| Reply::status(if call.number % 2 == 1 { 503 } else { 200 })).await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let traced = stage.client.with_header("traceparent", trace);
+    let task = json!({
+        "targetUrl": target.url("/"), "policy": {"backoffType": "FIXED", "initialDelayMs": 1, "jitterType": "NONE"},
+    });
+    for (header, key) in [("idempotency-key", "from-the-header"), ("x-request-id", "from-the-request")] {
+        let before = target.count();
+        let client = traced.with_header(header, key);
+        assert_eq!(client.ended(&client.create(&task).await).await["status"], "SUCCEEDED");
+        for call in &target.calls()[before..] {
+            assert_eq!((call.key(), call.header("traceparent")), (key, trace), "{header}");
+        }
+        assert_eq!(target.count(), before + 2);
+    }
+}

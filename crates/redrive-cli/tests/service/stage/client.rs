@@ -21,7 +21,7 @@ type Body = BoxBody<Bytes, std::io::Error>;
 pub(crate) struct Client {
     http: legacy::Client<HttpConnector, Body>,
     base: String,
-    key: Option<String>,
+    headers: HeaderMap,
 }
 
 /// What the service answered.
@@ -43,12 +43,19 @@ impl Got {
 impl Client {
     pub(crate) fn new(address: impl Display) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new()).build_http();
-        Self { http, base: format!("http://{address}"), key: None }
+        Self { http, base: format!("http://{address}"), headers: HeaderMap::new() }
     }
 
     /// The same, with an API key.
     pub(crate) fn with_key(&self, key: &str) -> Self {
-        Self { key: Some(key.trim().to_owned()), ..self.clone() }
+        self.with_header("authorization", &format!("Bearer {key}"))
+    }
+
+    /// The same, with a header on every request.
+    pub(crate) fn with_header(&self, name: &'static str, value: &str) -> Self {
+        let mut client = self.clone();
+        client.headers.insert(name, value.parse().unwrap());
+        client
     }
 
     pub(crate) async fn get(&self, path: &str) -> Got {
@@ -121,7 +128,7 @@ impl Client {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = format!("{}{path}", self.base).parse().unwrap();
-        self.http.request(self.signed(request)).await
+        self.http.request(self.dressed(request)).await
     }
 
     async fn call(&self, method: Method, path: &str, json: Option<&Value>) -> Got {
@@ -139,13 +146,11 @@ impl Client {
         if json.is_some() {
             request.headers_mut().insert("content-type", "application/json".parse().unwrap());
         }
-        self.signed(request)
+        self.dressed(request)
     }
 
-    fn signed(&self, mut request: Request<Body>) -> Request<Body> {
-        if let Some(key) = &self.key {
-            request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
-        }
+    fn dressed(&self, mut request: Request<Body>) -> Request<Body> {
+        request.headers_mut().extend(self.headers.clone());
         request
     }
 }

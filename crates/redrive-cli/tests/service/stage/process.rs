@@ -57,16 +57,16 @@ impl Launch {
     pub(crate) fn start(&self) -> Service {
         let log = self.folder.join("log");
         let lines: File = OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut child = self.command().stdout(Stdio::piped()).stderr(lines).spawn().unwrap();
+        let mut process = Running::start(self.command().stdout(Stdio::piped()).stderr(lines));
         let (heard, greeting) = mpsc::channel();
-        let stdout = child.stdout.take().unwrap();
+        let stdout = process.0.stdout.take().unwrap();
         // Read to its end, so that the service never writes into a closed pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let _ = heard.send(line);
             }
         });
-        let mut service = Service { child, address: ([127, 0, 0, 1], 0).into(), log };
+        let mut service = Service { process, address: ([127, 0, 0, 1], 0).into(), log };
         let line = greeting.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not start"));
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
         service.address = address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"));
@@ -95,9 +95,31 @@ impl Launch {
     }
 }
 
-/// A running service; dropped, it is killed.
+/// A process that does not outlive its test, not even one that panics.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
+    }
+
+    /// How it ended.
+    pub(crate) async fn end(&mut self, patience: Duration) -> ExitStatus {
+        within(patience, "the process ends", async || self.0.try_wait().unwrap()).await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when it has ended before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A running service.
 pub(crate) struct Service {
-    child: Child,
+    process: Running,
     /// Where it says it listens.
     pub(crate) address: SocketAddr,
     log: PathBuf,
@@ -110,30 +132,25 @@ impl Service {
 
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
     }
 
     /// SIGTERM, by the shell: Rust has no call for it that is safe.
     pub(crate) fn terminate(&self) {
-        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.child.id())).status();
+        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.process.0.id())).status();
         assert!(kill.unwrap().success());
     }
 
     /// How it ended, and after how long.
     pub(crate) async fn end(mut self, patience: Duration) -> (ExitStatus, Duration) {
         let began = Instant::now();
-        let ended = async || self.child.try_wait().unwrap();
-        let status = within(patience, "the process ends", ended).await;
-        (status, began.elapsed())
+        (self.process.end(patience).await, began.elapsed())
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Both fail only when it has ended before.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
