@@ -23,6 +23,9 @@ async fn an_origin_that_is_down_for_30_s_is_left_alone_and_loses_nothing() {
     let client = service.client();
     let target = Target::start_on("127.0.0.2", |_| Reply::after_ms(20, Reply::status(200))).await;
     let neighbour = Neighbour::start(client.clone()).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other_service = Launch::new(elsewhere.path()).start();
+    let control = Neighbour::start(other_service.client()).await;
 
     create(&client, &target, TASKS).await;
     target.expect(500).await;
@@ -37,7 +40,7 @@ async fn an_origin_that_is_down_for_30_s_is_left_alone_and_loses_nothing() {
 
     all_ended(&client).await;
     println!("all delivered {:?} after it came back", came_back.elapsed());
-    let mut delays = neighbour.end().await;
+    let (delays, undisturbed) = (neighbour.end().await, control.end().await);
     let tasks = client.list(&format!("/retry-tasks?target={}", target.origin())).await;
     assert_eq!(tasks.len(), TASKS);
     assert!(tasks.iter().all(|task| task["status"] == "SUCCEEDED"));
@@ -47,9 +50,10 @@ async fn an_origin_that_is_down_for_30_s_is_left_alone_and_loses_nothing() {
     assert!(failed <= CALLS_WHILE_DOWN_MAX, "{failed} failed calls");
     assert!(failed_while_down > 0);
     check_ramp(&target.calls(), came_back);
-    // Before, it queued behind thousands of tasks that were created at once.
-    delays.retain(|(created, _)| *created > went_down);
-    check_neighbour(delays);
+    // A busy machine slows both down; only the neighbour could wait for the origin that is down.
+    let bound = NEIGHBOUR_P99_MAX.max(2 * p99("elsewhere", &undisturbed, went_down));
+    let p99 = p99("the neighbour", &delays, went_down);
+    assert!(p99 < bound, "the neighbour waited: {p99:?}, at most {bound:?} are allowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,12 +194,14 @@ async fn trickle(
     created
 }
 
-fn check_neighbour(delays: Vec<(Instant, Duration)>) {
-    let mut delays: Vec<_> = delays.into_iter().map(|(_, delay)| delay).collect();
-    delays.sort();
-    let [half, p99, last] =
-        [50, 99, 100].map(|part| delays[(delays.len() * part / 100).min(delays.len() - 1)]);
-    println!("{} tasks of the neighbour: p50 {half:?}, p99 {p99:?}, slowest {last:?}", delays.len());
+/// The slowest of a hundred tasks that were created after `from`.
+fn p99(what: &str, delays: &[(Instant, Duration)], from: Instant) -> Duration {
+    let mut delays: Vec<_> = delays.iter().filter(|(created, _)| *created > from).collect();
+    delays.sort_by_key(|(_, delay)| *delay);
     assert!(delays.len() > 1_000, "hardly a trickle: {}", delays.len());
-    assert!(p99 < NEIGHBOUR_P99_MAX, "the neighbour waited: p99 {p99:?}");
+    let (_, p99) = delays[delays.len() * 99 / 100];
+    let slowest: Vec<_> =
+        delays.iter().rev().take(30).map(|(created, delay)| (*created - from, *delay)).collect();
+    println!("{what}: {} tasks, p99 {p99:?}; when, and how long the slowest: {slowest:.1?}", delays.len());
+    *p99
 }
