@@ -1,5 +1,7 @@
 //! Log lines on standard error, and traces over OTLP when the environment names a collector.
 
+use std::io::IsTerminal as _;
+
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::SpanExporter;
@@ -28,7 +30,7 @@ impl Telemetry {
             .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("redrive")))
             .map(|layer| layer.with_filter(EnvFilter::new("info")));
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-        let lines = fmt::layer().with_writer(std::io::stderr);
+        let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         let lines = match format {
             LogFormat::Text => lines.boxed(),
             LogFormat::Json => lines.json().flatten_event(true).boxed(),

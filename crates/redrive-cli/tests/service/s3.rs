@@ -4,10 +4,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use http::Method;
 use serde_json::json;
 
-use crate::bodies::{noise, upload};
+use crate::bodies::{noise, upload, upload_answer};
 use crate::stage::{Launch, Reply, Target, eventually};
 
 /// An S3 server on free ports with its files in a folder; it ends with this value.
@@ -17,28 +16,32 @@ struct S3 {
 }
 
 impl S3 {
-    async fn start(folder: &Path) -> Self {
-        // Its parts listen on their port and on that port plus 10,000.
-        let ports: Vec<u16> = std::iter::repeat_with(free_port).take(4).collect();
+    async fn start(folder: &Path, ports: &[u16; 4]) -> Self {
         let flag = |name: &str, port: u16| format!("-{name}.port={port}");
         let child = Command::new(weed())
             .args(["server", "-ip=127.0.0.1", "-filer", "-s3", "-volume.max=8"])
             .arg(format!("-dir={}", folder.display()))
             .args([flag("master", ports[0]), flag("volume", ports[1]), flag("filer", ports[2])])
             .arg(flag("s3", ports[3]))
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("log")).unwrap())
             .spawn()
             .unwrap();
         let server = Self { child, url: format!("http://127.0.0.1:{}", ports[3]) };
-        eventually("the S3 server takes a bucket", async || server.make_bucket().then_some(())).await;
+        let log = folder.join("log").display().to_string();
+        let has_bucket = async || server.has_bucket().then_some(());
+        eventually(&format!("the S3 server has its bucket; see {log}"), has_bucket).await;
         server
     }
 
-    fn make_bucket(&self) -> bool {
+    fn has_bucket(&self) -> bool {
         let bucket = format!("{}/bodies", self.url);
-        let made = Command::new("curl").args(["-fsS", "-X", "PUT", &bucket]).stderr(Stdio::null()).output();
-        made.unwrap().status.success()
+        let asked = |method| {
+            let curl = Command::new("curl").args(["-fsS", method, &bucket]).stderr(Stdio::null()).output();
+            curl.unwrap().status.success()
+        };
+        asked("-XPUT") || asked("-I")
     }
 }
 
@@ -56,10 +59,11 @@ fn weed() -> PathBuf {
     program
 }
 
-/// One whose neighbour 10,000 further on is free as well.
-fn free_port() -> u16 {
+/// A port whose neighbour 10,000 further on is free as well, since its parts listen on both; below those that the system
+/// gives to outgoing connections.
+fn free_port(_: usize) -> u16 {
     loop {
-        let port = 10_000 + fastrand::u16(..40_000);
+        let port = fastrand::u16(11_000..20_000);
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
         if free(port) && free(port + 10_000) {
             return port;
@@ -70,7 +74,8 @@ fn free_port() -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_survive_in_s3_and_wait_out_its_outage() {
     let (folder, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let s3 = S3::start(disk.path()).await;
+    let ports = std::array::from_fn(free_port);
+    let s3 = S3::start(disk.path(), &ports).await;
     let service = Launch::new(folder.path())
         .flags(&["--bodies", "s3://bodies/here"])
         .variable("AWS_ENDPOINT_URL", &s3.url)
@@ -91,8 +96,13 @@ async fn bodies_survive_in_s3_and_wait_out_its_outage() {
     let down = client.create(&json!({"targetUrl": target.url("/down"), "bodyRef": name})).await;
     let small = client.create(&json!({"targetUrl": target.url("/small"), "body": "inline"})).await;
     assert_eq!(client.ended(&small).await["status"], "SUCCEEDED", "what needs no object store goes on");
-    let refused = client.send(Method::PUT, "/bodies", "more").await.unwrap();
-    assert_eq!(refused.status(), 503);
-    let waits = client.get(&format!("/retry-tasks/{down}")).await;
+    let more = upload_answer(&client, &noise(10)).await;
+    assert_eq!(more, 503);
+    let waits = client.task(&down).await;
     assert_eq!((&waits["status"], &waits["reason"]), (&json!("PENDING"), &json!(null)), "{waits}");
+
+    let _s3 = S3::start(disk.path(), &ports).await;
+    let task = client.ended(&down).await;
+    assert_eq!((&task["status"], &task["attemptNumber"]), (&json!("SUCCEEDED"), &json!(1)), "{task}");
+    assert_eq!(target.expect(3).await.pop().unwrap().body, body);
 }

@@ -104,23 +104,6 @@ async fn a_body_comes_back_as_it_was() {
     }
 }
 
-#[tokio::test]
-#[ignore = "needs an S3 server: name a place in it by REDRIVE_TEST_BODIES, with AWS_ENDPOINT_URL and the credentials"]
-async fn a_body_comes_back_from_s3() {
-    let world = World {
-        bodies: Bodies::open(&std::env::var("REDRIVE_TEST_BODIES").unwrap()).unwrap(),
-        ..World::new(None)
-    };
-    round_trip(&world).await;
-    assert!(matches!(
-        world.put(&me(), vec![Bytes::from(vec![7; 1 << 20]); 65]).await,
-        Err(PutError::TooLarge)
-    ));
-    let body = world.put_text("orphan").await;
-    world.clock.advance(DAY);
-    assert_eq!((world.collect().await, world.bodies.exists(&body, &me()).await.unwrap()), (1, false));
-}
-
 async fn round_trip(world: &World) {
     for chunks in
         [vec![], vec![0], vec![1], vec![70_000], vec![3, 0, 5], vec![1 << 20, 1 << 20], vec![3 << 20; 5]]
