@@ -10,6 +10,8 @@ use crate::stage::{Call, Client, Launch, Reply, Target, alone, eventually};
 
 const TASKS: usize = 5_000;
 const DOWN: Duration = Duration::from_secs(30);
+/// How long an origin that is only slow is watched.
+const SLOW: Duration = Duration::from_secs(12);
 /// Calls that may fail while the origin is down: what it takes to notice, and a probe now and then.
 const CALLS_WHILE_DOWN_MAX: u64 = 300;
 /// From creation to arrival at the other origin, in the slowest of a hundred cases.
@@ -33,6 +35,7 @@ async fn an_origin_that_is_down_for_30_s_is_left_alone_and_loses_nothing() {
     target.down().await;
     assert!(before < TASKS - 1_000, "it was too quick to be caught: {before} calls before it went down");
     check_held_back(&client, &target).await;
+    let noticed = Instant::now();
     tokio::time::sleep(DOWN.saturating_sub(went_down.elapsed())).await;
     let failed_while_down = failed_attempts(&client).await;
     target.up().await;
@@ -50,9 +53,10 @@ async fn an_origin_that_is_down_for_30_s_is_left_alone_and_loses_nothing() {
     assert!(failed <= CALLS_WHILE_DOWN_MAX, "{failed} failed calls");
     assert!(failed_while_down > 0);
     check_ramp(&target.calls(), came_back);
-    // A busy machine slows both down; only the neighbour could wait for the origin that is down.
-    let bound = NEIGHBOUR_P99_MAX.max(2 * p99("elsewhere", &undisturbed, went_down));
-    let p99 = p99("the neighbour", &delays, went_down);
+    // Until then it queued behind thousands of tasks that were created at once. A busy machine slows both down; only
+    // the neighbour could wait for the origin that is down.
+    let bound = NEIGHBOUR_P99_MAX.max(2 * p99("elsewhere", &undisturbed, noticed));
+    let p99 = p99("the neighbour", &delays, noticed);
     assert!(p99 < bound, "the neighbour waited: {p99:?}, at most {bound:?} are allowed");
 }
 
@@ -80,6 +84,24 @@ async fn an_origin_that_answers_503_is_left_alone_too() {
     assert!(tasks.len() == 1_000 && tasks.iter().all(|task| task["status"] == "SUCCEEDED"));
     let failed = target.calls().len() as u64 - 1_000;
     assert_eq!(failures(&tasks), failed, "an attempt that was charged was a call, and the other way round");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_that_is_slow_does_not_slow_its_neighbour() {
+    let _alone = alone().await;
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).start();
+    let client = service.client();
+    let target = Target::start(|_| Reply::after_ms(2_000, Reply::status(200))).await;
+    let neighbour = Neighbour::start(client.clone()).await;
+    create(&client, &target, 3_000).await;
+    target.expect(100).await;
+    let busy = Instant::now();
+    tokio::time::sleep(SLOW).await;
+    let waiting = gate(&client, &target).await["waiting"].as_u64().unwrap();
+    assert!(waiting > 1_000, "only {waiting} tasks wait for the slow one");
+    let p99 = p99("the neighbour", &neighbour.end().await, busy);
+    assert!(p99 < NEIGHBOUR_P99_MAX, "the neighbour waited: {p99:?}");
 }
 
 /// Creates tasks that survive an outage, in batches.
@@ -198,10 +220,10 @@ async fn trickle(
 fn p99(what: &str, delays: &[(Instant, Duration)], from: Instant) -> Duration {
     let mut delays: Vec<_> = delays.iter().filter(|(created, _)| *created > from).collect();
     delays.sort_by_key(|(_, delay)| *delay);
-    assert!(delays.len() > 1_000, "hardly a trickle: {}", delays.len());
+    assert!(delays.len() > 400, "hardly a trickle: {}", delays.len());
     let (_, p99) = delays[delays.len() * 99 / 100];
     let slowest: Vec<_> =
-        delays.iter().rev().take(30).map(|(created, delay)| (*created - from, *delay)).collect();
+        delays.iter().rev().take(10).map(|(created, delay)| (*created - from, *delay)).collect();
     println!("{what}: {} tasks, p99 {p99:?}; when, and how long the slowest: {slowest:.1?}", delays.len());
     *p99
 }
