@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 10_000;
-/// How long a client may take to send the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client may take to send the head of a request, and how long a connection may be idle before the next one.
+const HEAD_WITHIN: Duration = Duration::from_secs(75);
 /// How long requests under way may take to end at a shutdown.
 const REQUESTS_END: Duration = Duration::from_secs(10);
 /// How long to wait after a connection could not be accepted: most likely there are too many open files.
