@@ -87,7 +87,7 @@ impl Pace {
     /// Few free slots are worth a short wait for more: a claim is a write, whether it brings one job or a thousand.
     async fn gather(&self, engine: &Engine) -> Option<OwnedSemaphorePermit> {
         let slots = &engine.slots;
-        let share = (engine.settings.concurrency / 4).clamp(1, BATCH_ITEMS_MAX);
+        let share = (engine.settings.concurrency / 2).clamp(1, BATCH_ITEMS_MAX);
         let mut until = self.last.map(|last| last + GATHER);
         if slots.available_permits() == 0 {
             // Attempts tend to end together: the first one to end is not the last.

@@ -1,4 +1,5 @@
-//! Writes results: everything that has gathered goes to the store in one call, and nothing is held back on purpose.
+//! Writes results: everything that has gathered goes to the store in one call. A result is held back for a moment only
+//! when settlements follow each other closely.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use redrive_core::limits::{BATCH_ITEMS_MAX, cut_error};
 use redrive_core::store::{Settled, Settlement, StoreError};
 use redrive_core::{Entry, Invalid, Job, Lease, Outcome, Queue, Timestamp, Verdict};
 use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::time::Instant;
 
 use crate::engine::{Causes, Engine};
 use crate::handler::Note;
@@ -14,6 +16,11 @@ use crate::settings::KeepLog;
 
 /// Results that may wait for the store; beyond that attempts keep their slots, so that no more are claimed.
 pub(crate) const RESULTS_MAX: usize = 2 * BATCH_ITEMS_MAX;
+
+/// How long a result may be held back for the sake of a larger batch, when the one before has only just been written.
+const GATHER: Duration = Duration::from_millis(2);
+/// As many are worth a commit of their own.
+const GATHER_ITEMS: usize = 256;
 
 /// A result on its way to the store.
 pub(crate) struct Finished {
@@ -25,6 +32,7 @@ pub(crate) struct Finished {
 /// Settles results until the engine is told to flush, then what is left.
 pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Finished>) {
     let mut gathering = Vec::new();
+    let mut last: Option<Instant> = None;
     loop {
         let open = !results.is_closed();
         let gathered = tokio::select! {
@@ -38,7 +46,17 @@ pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Finishe
         if gathered == 0 {
             return;
         }
+        if last.is_some_and(|last| last.elapsed() < GATHER) && gathering.len() < GATHER_ITEMS {
+            // One settlement follows the other: a little later it is for many, at the price of one commit.
+            tokio::time::sleep(GATHER).await;
+            while gathering.len() < BATCH_ITEMS_MAX
+                && let Ok(finished) = results.try_recv()
+            {
+                gathering.push(finished);
+            }
+        }
         settle(&engine, gathering.drain(..).collect()).await;
+        last = Some(Instant::now());
     }
 }
 

@@ -214,7 +214,9 @@ async fn a_policy_that_cannot_be_loaded_now_costs_no_attempt() {
         assert_eq!((stage.job(n).attempt, stage.log(n).len()), (1, 0));
     }
     // Those who ask together fail together, and later share what one of them reads.
-    assert_eq!((summary.snoozed, stage.store.calls("read").len()), (6, 3));
+    // One of them may be settled apart from the others, and so come back when the read has worked.
+    assert_eq!(stage.store.calls("read").len(), 3);
+    assert!((5..=6).contains(&summary.snoozed), "{summary:?}");
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
