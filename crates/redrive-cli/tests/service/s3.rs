@@ -86,6 +86,9 @@ async fn bodies_survive_in_s3_and_wait_out_its_outage() {
         .start();
     let client = service.client();
     let target = Target::start(|_| Reply::status(200)).await;
+    // A bucket is there before there is room behind it.
+    let takes = async || (upload_answer(&client, &noise(10)).await == 201).then_some(());
+    eventually("the S3 server takes a body", takes).await;
     let body = noise(12 * 1024 * 1024);
     let name = upload(&client, &body).await;
     let id = client.create(&json!({"targetUrl": target.url("/up"), "bodyRef": name})).await;
