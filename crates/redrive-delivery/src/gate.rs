@@ -11,6 +11,7 @@
 //! - A path that fails beside paths that work is that path's trouble: the origin counts as struggling only when most
 //!   of its paths fail.
 
+mod limit;
 mod origin;
 mod registry;
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::time::Duration;
 use redrive_core::Chance;
 use tokio::time::Instant;
 
+use super::limit::Limit;
 use super::waiting::Waiting;
 use super::window::{Judgement, Window};
 use super::{
-    CLOSE_AFTER_FAILURES, HOLD_LONGEST, Hold, HoldKind, LIMIT_START, OriginState, OriginStatus, PROBE_FIRST,
-    PROBE_LONGEST, RAMP_PERIOD, Signal, Turn,
+    CLOSE_AFTER_FAILURES, HOLD_LONGEST, Hold, HoldKind, OriginState, OriginStatus, PROBE_FIRST,
+    PROBE_LONGEST, Signal, Turn,
 };
 
 /// The shortest and the longest wait for a place at an open gate.
@@ -31,17 +32,7 @@ const OUTCOMES_TO_OVERRULE: u32 = 4;
 pub(super) struct Gate {
     phase: Phase,
     held_until: Option<Instant>,
-    limit: u32,
-    limit_max: u32,
-    /// Up to here the limit doubles; beyond, it grows by one.
-    goal: u32,
-    /// What the origin bore when it last worked: the goal after it was closed.
-    proven: u32,
-    /// Since when, and from where, the limit at most doubles; none while the origin never struggled.
-    pace: Option<(Instant, u32)>,
-    /// Successes since the limit last changed, and whether it was reached.
-    successes: u32,
-    pressed: bool,
+    limit: Limit,
     in_flight: u32,
     retries_in_flight: u32,
     /// Counts halvings and openings: a call begun before the last one must not be judged again.
@@ -84,17 +75,10 @@ pub(super) enum Decision {
 impl Gate {
     /// A gate of an origin that nobody has called yet.
     pub(super) fn new(limit_max: u32, now: Instant) -> Self {
-        let limit_max = limit_max.max(1);
         Self {
             phase: Phase::Open,
             held_until: None,
-            limit: LIMIT_START.min(limit_max),
-            limit_max,
-            goal: limit_max,
-            proven: LIMIT_START.min(limit_max),
-            pace: None,
-            successes: 0,
-            pressed: false,
+            limit: Limit::new(limit_max),
             in_flight: 0,
             retries_in_flight: 0,
             round: 0,
@@ -131,7 +115,7 @@ impl Gate {
         match signal {
             Signal::Success => {
                 self.answer(pass, now);
-                self.grow(now);
+                self.limit.succeed(now);
             }
             Signal::Alive => self.answer(pass, now),
             Signal::Struggle(hold) => {
@@ -159,7 +143,7 @@ impl Gate {
             Phase::Closed { until, .. } if until > now => hold(HoldKind::Closed, until - now),
             Phase::Closed { .. } => None,
             Phase::Probing { .. } => hold(HoldKind::Probing, self.latency()),
-            Phase::Open if self.in_flight >= self.limit => hold(HoldKind::Full, self.gap()),
+            Phase::Open if self.in_flight >= self.limit.calls() => hold(HoldKind::Full, self.gap()),
             Phase::Open if turn == Turn::Retry && self.retries_must_yield(now) => {
                 hold(HoldKind::RetriesYield, self.gap())
             }
@@ -179,7 +163,7 @@ impl Gate {
         OriginStatus {
             origin: origin.to_owned(),
             state: if held.is_some() { OriginState::Held } else { state },
-            limit: self.limit,
+            limit: self.limit.calls(),
             in_flight: self.in_flight,
             waiting: self.waiting.count(),
             answered,
@@ -202,7 +186,7 @@ impl Gate {
     }
 
     fn retries_must_yield(&self, now: Instant) -> bool {
-        self.retries_in_flight >= (self.limit / 2).max(1) && self.waiting.firsts_soon(now)
+        self.retries_in_flight >= (self.limit.calls() / 2).max(1) && self.waiting.firsts_soon(now)
     }
 
     fn admit(&mut self, turn: Turn, path: u64, luck: f64) -> Pass {
@@ -215,7 +199,9 @@ impl Gate {
         };
         self.in_flight += 1;
         self.retries_in_flight += u32::from(turn == Turn::Retry);
-        self.pressed |= self.in_flight >= self.limit;
+        if self.in_flight >= self.limit.calls() {
+            self.limit.press();
+        }
         Pass { turn, path, round: self.round, probe, luck }
     }
 
@@ -255,15 +241,11 @@ impl Gate {
     }
 
     fn judge(&mut self, now: Instant) {
-        let Some(judgement) = self.window.close(self.limit, now) else { return };
+        let Some(judgement) = self.window.close(self.limit.calls(), now) else { return };
         self.judgement = judgement;
         match judgement {
-            Judgement::Works => self.proven = self.limit.max(self.goal.min(self.proven)),
-            Judgement::Struggles if self.limit > 1 => {
-                self.goal = self.limit / 2;
-                self.set_limit(self.limit / 2, now);
-            }
-            Judgement::Struggles => {}
+            Judgement::Works => self.limit.prove(),
+            Judgement::Struggles => self.round += u64::from(self.limit.halve(now)),
         }
     }
 
@@ -271,7 +253,7 @@ impl Gate {
     fn is_dead(&self, now: Instant) -> bool {
         let judgement =
             if self.window.len() < OUTCOMES_TO_OVERRULE { self.judgement } else { self.window.judge(now) };
-        self.limit == 1 && self.failures >= CLOSE_AFTER_FAILURES && judgement == Judgement::Struggles
+        self.limit.calls() == 1 && self.failures >= CLOSE_AFTER_FAILURES && judgement == Judgement::Struggles
     }
 
     fn close(&mut self, since: Instant, interval: Duration, luck: f64, now: Instant) {
@@ -281,45 +263,11 @@ impl Gate {
 
     fn open(&mut self, now: Instant) {
         self.phase = Phase::Open;
-        self.goal = self.proven;
         self.window = Window::default();
         self.judgement = Judgement::Works;
         self.queue_end = now;
-        self.set_limit(1, now);
-    }
-
-    /// Sets a lower limit, from which it at most doubles in each period.
-    fn set_limit(&mut self, limit: u32, now: Instant) {
-        self.limit = limit;
-        self.pace = Some((now, limit));
+        self.limit.begin_again(now);
         self.round += 1;
-        (self.successes, self.pressed) = (0, false);
-    }
-
-    /// Grows the limit after as many successes as it allows calls, if it was reached at all.
-    fn grow(&mut self, now: Instant) {
-        self.successes = self.successes.saturating_add(1);
-        if self.limit >= self.limit_max || !self.pressed || self.successes < self.limit {
-            return;
-        }
-        let wanted = if self.limit < self.goal { (2 * self.limit).min(self.goal) } else { self.limit + 1 };
-        let limit = wanted.min(self.limit_max).min(self.ceiling(now));
-        if limit > self.limit {
-            self.limit = limit;
-            (self.successes, self.pressed) = (0, false);
-        }
-    }
-
-    fn ceiling(&mut self, now: Instant) -> u32 {
-        match &mut self.pace {
-            None => self.limit_max,
-            Some((since, from)) => {
-                if now.saturating_duration_since(*since) >= RAMP_PERIOD {
-                    (*since, *from) = (now, self.limit);
-                }
-                from.saturating_mul(2)
-            }
-        }
     }
 
     fn hold(&mut self, hold: Option<Duration>, now: Instant) {
@@ -338,18 +286,18 @@ impl Gate {
 
     /// The mean time from one free place to the next.
     fn gap(&self) -> Duration {
-        self.latency() / self.limit
+        self.latency() / self.limit.calls()
     }
 
     fn wait(&mut self, hold: Hold, turn: Turn, luck: f64, now: Instant) -> Duration {
         match hold.kind {
             // Retries have more than their half and get no more: the next places are for the first attempts.
-            HoldKind::Full if turn == Turn::First && 2 * self.retries_in_flight > self.limit => {
-                self.pressed = true;
+            HoldKind::Full if turn == Turn::First && 2 * self.retries_in_flight > self.limit.calls() => {
+                self.limit.press();
                 self.latency().mul_f64(0.5 + luck).clamp(QUEUE_SHORTEST, QUEUE_LONGEST)
             }
             HoldKind::Full | HoldKind::RetriesYield => {
-                self.pressed = true;
+                self.limit.press();
                 self.queue(luck, now)
             }
             HoldKind::RetryAfter => hold.opens_in + self.spread(hold.opens_in).mul_f64(luck),
@@ -474,7 +422,7 @@ mod tests {
             let pass = play.go();
             play.end(vec![pass], Signal::Success);
         }
-        assert_eq!(play.gate.limit, 16);
+        assert_eq!(play.gate.limit.calls(), 16);
     }
 
     #[test]
@@ -483,7 +431,7 @@ mod tests {
         for _ in 0..100 {
             play.round(Signal::Alive);
         }
-        assert_eq!(play.gate.limit, 16);
+        assert_eq!(play.gate.limit.calls(), 16);
         play.close();
         play.now += Duration::from_secs(5);
         let probe = play.go();
@@ -494,21 +442,21 @@ mod tests {
     #[test]
     fn a_window_that_mostly_fails_halves_once() {
         let mut play = Play::new(64);
-        while play.gate.limit < 64 {
+        while play.gate.limit.calls() < 64 {
             play.round(Signal::Success);
         }
         // Calls begun before the halving are not held against the new limit.
         let early = play.fill(1);
         play.end(early, DOWN);
-        assert_eq!(play.gate.limit, 32);
+        assert_eq!(play.gate.limit.calls(), 32);
         let mut passes = play.fill(1);
         let late = passes.split_off(20);
         play.end(passes, DOWN);
         let more = play.fill(1);
         play.end(more, DOWN);
-        assert_eq!(play.gate.limit, 16);
+        assert_eq!(play.gate.limit.calls(), 16);
         play.end(late, DOWN);
-        assert_eq!(play.gate.limit, 16);
+        assert_eq!(play.gate.limit.calls(), 16);
     }
 
     #[test]
@@ -520,7 +468,7 @@ mod tests {
             play.end(passes, DOWN);
             play.end(good, Signal::Success);
         }
-        assert_eq!(play.gate.limit, 16);
+        assert_eq!(play.gate.limit.calls(), 16);
     }
 
     #[test]
@@ -577,14 +525,14 @@ mod tests {
         play.now += Duration::from_secs(2);
         let probe = play.go();
         play.end(vec![probe], Signal::Success);
-        assert_eq!(play.gate.limit, 1);
+        assert_eq!(play.gate.limit.calls(), 1);
         let mut peaks = vec![];
         for _ in 0..7 {
             // Just less than a second.
             for _ in 0..49 {
                 play.round(Signal::Success);
             }
-            peaks.push(play.gate.limit);
+            peaks.push(play.gate.limit.calls());
         }
         assert_eq!(peaks, [2, 4, 8, 16, 32, 64, 64]);
     }
@@ -610,7 +558,7 @@ mod tests {
         play.gate.leave(&bad, DOWN, CALL, play.now);
         assert_eq!(play.gate.obstacle(Turn::First, play.now).unwrap().opens_in, until);
         play.gate.leave(&good, Signal::Success, CALL, play.now);
-        assert_eq!((play.held(Turn::First), play.gate.limit), (None, 1));
+        assert_eq!((play.held(Turn::First), play.gate.limit.calls()), (None, 1));
     }
 
     #[test]
@@ -660,7 +608,7 @@ mod tests {
             let Decision::Go(pass) = play.enter(Turn::First, path) else { panic!("held back at {turn}") };
             play.end(vec![pass], if path == 1 { Signal::Success } else { DOWN });
         }
-        assert_eq!(play.gate.limit, 16);
+        assert_eq!(play.gate.limit.calls(), 16);
     }
 
     #[test]
