@@ -91,11 +91,6 @@ impl Context {
         *lock(&self.note) = Some(note);
     }
 
-    /// The evidence so far.
-    pub fn noted(&self) -> Option<Note> {
-        lock(&self.note).clone()
-    }
-
     /// Waits until the attempt is aborted. The handler's own future is dropped then: this is for what it has started
     /// elsewhere, such as a task or a blocking call.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
