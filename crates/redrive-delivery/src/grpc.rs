@@ -13,7 +13,6 @@ use crate::answer::{Answer, Ending, harmless};
 use crate::exchange::{Exchange, Outgoing, Sort, Trouble, explain};
 use crate::http::AGENT;
 use crate::progress::Progress;
-use crate::transport::Pool;
 use crate::upload::Upload;
 
 /// Bytes of an answer that are read, most of them to be thrown away: the status comes after the message. It is what
@@ -49,16 +48,8 @@ const NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// Sends the message once and reads the status.
-pub(crate) async fn send(pool: &Pool, outgoing: Outgoing<'_>) -> Exchange {
-    let progress = outgoing.progress.clone();
-    match pool.request(prepare(outgoing)).await {
-        Ok(response) => answered(&progress, response).await,
-        Err(error) => Exchange::unanswered(&progress, &error),
-    }
-}
-
-fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
+/// The message in its frame, as it goes out.
+pub(crate) fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
     let Outgoing { target, method: _, mut headers, body, previous_attempts, timeout, progress } = outgoing;
     headers.entry(USER_AGENT).or_insert(AGENT);
     headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/grpc"));
@@ -80,7 +71,8 @@ fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
     request
 }
 
-async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
+/// Reads the answer, and the status at its end.
+pub(crate) async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
     let (head, body) = response.into_parts();
     progress.answered(head.status.as_u16());
     let answer = Answer::read(body, GRPC_ANSWER_BYTES_MAX).await;

@@ -11,23 +11,14 @@ use crate::answer::{ANSWER_BYTES_MAX, Answer, Ending};
 use crate::exchange::{Exchange, Outgoing, Sort, Trouble, explain};
 use crate::progress::Progress;
 use crate::retry_after::retry_after;
-use crate::transport::Pool;
 use crate::upload::Upload;
 
 /// Sent unless the caller says otherwise.
 pub(crate) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("redrive/", env!("CARGO_PKG_VERSION")));
 
-/// Sends the request once and reads the answer.
-pub(crate) async fn send(pool: &Pool, outgoing: Outgoing<'_>) -> Exchange {
-    let progress = outgoing.progress.clone();
-    match pool.request(prepare(outgoing)).await {
-        Ok(response) => answered(&progress, response).await,
-        Err(error) => Exchange::unanswered(&progress, &error),
-    }
-}
-
-fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
+/// The request as it goes out.
+pub(crate) fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
     let Outgoing { target, method, mut headers, body, progress, previous_attempts: _, timeout: _ } = outgoing;
     headers.entry(USER_AGENT).or_insert(AGENT);
     // Some servers answer 411 to these without a length, even when there is nothing to send.
@@ -43,7 +34,8 @@ fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
     request
 }
 
-async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
+/// Reads the answer.
+pub(crate) async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
     let (head, body) = response.into_parts();
     progress.answered(head.status.as_u16());
     let answer = Answer::read(body, ANSWER_BYTES_MAX).await;

@@ -87,10 +87,16 @@ impl Transport {
     /// Sends a request once and reads its answer. Follows no redirect; limits no time: that is the caller's part, who
     /// may drop this at any moment and read [`Outgoing::progress`].
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Exchange {
-        if outgoing.target.scheme().is_grpc() {
-            grpc::send(&self.grpc, outgoing).await
+        let (grpc, progress) = (outgoing.target.scheme().is_grpc(), outgoing.progress.clone());
+        let sent = if grpc {
+            self.grpc.request(grpc::prepare(outgoing)).await
         } else {
-            http::send(&self.http, outgoing).await
+            self.http.request(http::prepare(outgoing)).await
+        };
+        match sent {
+            Ok(response) if grpc => grpc::answered(&progress, response).await,
+            Ok(response) => http::answered(&progress, response).await,
+            Err(error) => Exchange::unanswered(&progress, &error),
         }
     }
 }
