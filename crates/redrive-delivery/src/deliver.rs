@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::bodies::{Bodies, GetError};
 use crate::call::{Call, CallBody, Passport};
 use crate::escalate;
-use crate::exchange::{Exchange, Outgoing, Sort, Trouble};
+use crate::exchange::{Exchange, Outgoing};
 use crate::gate::{Admission, Gates, Turn};
 use crate::passage::Passage;
 use crate::secrets::{Vault, VaultError};
@@ -77,7 +77,7 @@ impl Deliverer {
         passage.depart(&outgoing.progress);
         let exchange = self.transport.send(outgoing).await;
         passage.arrive(&exchange);
-        outcome(exchange)
+        outcome(&exchange)
     }
 
     /// The request as this attempt sends it.
@@ -188,22 +188,13 @@ fn unix_seconds() -> i64 {
 }
 
 /// What the answer means for the task.
-fn outcome(exchange: Exchange) -> Outcome {
-    let Some(Trouble { sort, message }) = exchange.trouble else {
-        return Outcome::Done(None);
-    };
-    let failure = Failure { fault: sort.fault(), message, retry_after: exchange.retry_after };
-    match sort {
-        Sort::Refused => Outcome::Reject(failure),
-        Sort::Status(_) | Sort::Grpc(_) if exchange.no_retry => Outcome::Reject(failure),
-        Sort::Dns
-        | Sort::Connect
-        | Sort::ConnectTimeout
-        | Sort::Tls
-        | Sort::Connection
-        | Sort::Body
-        | Sort::Status(_)
-        | Sort::Grpc(_) => Outcome::Fail(failure),
+fn outcome(exchange: &Exchange) -> Outcome {
+    match exchange.failure() {
+        None => Outcome::Done(None),
+        Some(failure) if exchange.no_retry || failure.fault == Fault::TargetRefused => {
+            Outcome::Reject(failure)
+        }
+        Some(failure) => Outcome::Fail(failure),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod bodies;
 pub mod call;
 pub mod deliver;
 pub mod dial;
+pub mod encoding;
 mod escalate;
 pub mod evidence;
 mod exchange;

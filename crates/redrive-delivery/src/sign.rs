@@ -3,13 +3,13 @@
 use std::fmt;
 
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::general_purpose::STANDARD;
 use redrive_core::Invalid;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
+
+use crate::encoding::LENIENT_BASE64;
 
 /// The header with the id of the message: the task's id, the same on each attempt.
 pub const ID_HEADER: &str = "webhook-id";
@@ -24,12 +24,6 @@ pub const SECRET_BYTES_MAX: usize = 64;
 
 const PREFIX: &str = "whsec_";
 const GENERATED_BYTES: usize = 32;
-/// Others write secrets with or without padding; both are the same secret.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
 /// A key that calls are signed with. It is wiped from memory, and `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningSecret(Zeroizing<Vec<u8>>);
@@ -44,7 +38,7 @@ impl SigningSecret {
             )
         };
         let encoded = text.strip_prefix(PREFIX).ok_or_else(invalid)?;
-        let bytes = LENIENT.decode(encoded).map(Zeroizing::new).map_err(|_| invalid())?;
+        let bytes = LENIENT_BASE64.decode(encoded).map(Zeroizing::new).map_err(|_| invalid())?;
         Self::from_bytes(bytes).ok_or_else(invalid)
     }
 

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use base64::Engine as _;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use redrive_core::limits::HORIZON;
 use redrive_core::{
     Idempotency, IdempotencyKey, JobId, Kind, NewJob, Policy, Priority, Start, Tenant, Timestamp,
 };
 use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, read_method};
+use redrive_delivery::encoding::LENIENT_BASE64;
 use redrive_delivery::{Call, CallBody, KIND, Passport, Target};
 use sha2::{Digest, Sha256};
 
@@ -24,12 +23,6 @@ use crate::wire::policy::{
 };
 use crate::wire::status::Status;
 use crate::wire::task::{Task, TaskRequest};
-
-/// Base64 of the usual alphabet, padded or not.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// A task that may be enqueued, and how it will be shown.
 pub(crate) struct Draft {
@@ -217,7 +210,7 @@ fn body(request: &mut TaskRequest) -> Answer<Sent> {
         return Ok(Sent { bytes, content_type: Some("application/json") });
     }
     if let Some(encoded) = request.body_base64.take() {
-        let bytes = BASE64.decode(encoded);
+        let bytes = LENIENT_BASE64.decode(encoded);
         let bytes =
             bytes.map_err(|error| Problem::invalid("bodyBase64", format!("is not base64: {error}")))?;
         return Ok(plain(CallBody::Inline(bytes)));

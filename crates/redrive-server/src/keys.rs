@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::{Invalid, Records, StoreError, Tenant, Timestamp};
+use redrive_delivery::encoding::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -200,10 +201,6 @@ fn random<const N: usize>() -> Result<[u8; N], StoreError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| StoreError::Failed(e.into()))?;
     Ok(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

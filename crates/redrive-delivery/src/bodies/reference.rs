@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::BODY_BYTES_MAX;
-use crate::tenant::hex;
+use crate::encoding::hex;
 
 /// A stored body by id, length and SHA-256; as text `b1.<id>.<length>.<sha256>`, all in lower-case hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use redrive_core::{JobId, Kind, NewJob, PolicyName, PolicyRef, Store};
 use redrive_testkit::{ManualClock, ModelStore};
 
 use super::*;
-use crate::tenant::hex;
+use crate::encoding::hex;
 
 const DAY: Duration = ORPHAN_AGE;
 
