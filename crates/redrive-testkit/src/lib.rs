@@ -9,6 +9,8 @@ pub mod model;
 pub mod model_store;
 pub mod mutant;
 pub mod recorded;
+#[cfg(feature = "servers")]
+pub mod servers;
 pub mod simulation;
 pub mod statemachine;
 
