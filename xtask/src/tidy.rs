@@ -9,15 +9,24 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 10] = [
+const DIRECTIONS: [(&str, &[&str]); 11] = [
     ("redrive-core", &[]),
     ("redrive-store-sqlite", &["redrive-core"]),
+    ("redrive-store-postgres", &["redrive-core"]),
     ("redrive-worker", &["redrive-core"]),
     ("redrive-testkit", &["redrive-core", "redrive-worker"]),
-    ("redrive", &["redrive-core", "redrive-worker", "redrive-store-sqlite"]),
+    ("redrive", &["redrive-core", "redrive-worker", "redrive-store-sqlite", "redrive-store-postgres"]),
     (
         "redrive-bench",
-        &["redrive-core", "redrive-worker", "redrive-store-sqlite", "redrive-delivery", "redrive-server"],
+        &[
+            "redrive-core",
+            "redrive-worker",
+            "redrive-store-sqlite",
+            "redrive-store-postgres",
+            "redrive-testkit",
+            "redrive-delivery",
+            "redrive-server",
+        ],
     ),
     ("redrive-delivery", &["redrive-core", "redrive-worker"]),
     ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
@@ -30,8 +39,9 @@ const DIRECTIONS: [(&str, &[&str]); 10] = [
 
 /// Crates that only some of ours may use, so that each kind of knowledge has one home. The benchmark has them too where
 /// it holds one of ours against the bare thing: SQLite without the engine, an endpoint without the service.
-const RESERVED: [(&str, &[&str]); 3] = [
+const RESERVED: [(&str, &[&str]); 4] = [
     ("rusqlite", &["redrive-store-sqlite", "redrive-bench"]),
+    ("tokio-postgres", &["redrive-store-postgres", "redrive-bench"]),
     ("clap", &["redrive-cli", "redrive-bench", "xtask"]),
     ("axum", &["redrive-server", "redrive-bench"]),
 ];

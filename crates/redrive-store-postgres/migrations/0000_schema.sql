@@ -1,0 +1,8 @@
+-- Where redrive keeps its own, and which migrations it has had. Runs before every migration.
+CREATE SCHEMA IF NOT EXISTS redrive;
+
+CREATE TABLE IF NOT EXISTS redrive.schema (
+  version          integer PRIMARY KEY,
+  compatible_since integer NOT NULL,
+  applied_at       timestamptz NOT NULL DEFAULT now()
+);

@@ -1,0 +1,2 @@
+-- Hears of what other nodes make claimable.
+LISTEN redrive

@@ -1,0 +1,24 @@
+-- Takes over leases that have run out, longest ago first: the new epoch shuts the old holder out; no attempt is charged.
+-- $1 the time, none for the server's; $2 kinds, empty for all; $3 how many at most; $4 where the live part begins.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+), expired AS MATERIALIZED (
+  SELECT jobs.ctid AS place, jobs.lease_until AS ended FROM redrive.jobs
+  WHERE jobs.state = 2 AND jobs.lease_until <= (SELECT now FROM clock) AND jobs.lease_until >= $4::bigint
+    AND (
+      cardinality($2::text[]) = 0
+      OR jobs.lane = ANY (ARRAY(SELECT lanes.lane FROM redrive.lanes WHERE lanes.kind = ANY ($2::text[])))
+    )
+  ORDER BY jobs.lease_until, jobs.id
+  LIMIT $3::bigint
+  FOR UPDATE SKIP LOCKED
+), taken AS (
+  UPDATE redrive.jobs SET epoch = epoch + 1, lease_until = clock.now + $6::bigint, worker = $5::text
+  FROM expired, clock
+  WHERE jobs.ctid = expired.place
+  RETURNING
+    jobs.id, jobs.lane, jobs.state, jobs.next_run_at, run, attempt, epoch, created_at, began_at, started_at, lease_until,
+    finished_at, wait_ms, timeout_ms, lease_ms, cancel_requested, last_status, tenant, policy, worker, key, reason,
+    subject, last_error, metadata, payload, output, expired.ended
+)
+SELECT taken.*, clock.now FROM clock LEFT JOIN taken ON true

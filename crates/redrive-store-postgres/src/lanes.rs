@@ -1,0 +1,125 @@
+//! Lanes by number: rows carry the number, claims walk the lanes. Lanes are never removed, so what is known stays true.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use redrive_core::store::ClaimRequest;
+use redrive_core::{Kind, NewJob, Priority, Queue, StoreError};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::Sorted;
+use crate::pool::Pool;
+
+/// A queue, a kind and a priority, with their number.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    pub(crate) number: i32,
+    pub(crate) queue: Queue,
+    pub(crate) kind: Kind,
+    pub(crate) priority: Priority,
+}
+
+/// The lanes that this node knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedLanes(Arc<RwLock<Arc<Lanes>>>);
+
+/// The lanes as they were at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lanes {
+    by_number: BTreeMap<i32, Lane>,
+    by_name: BTreeMap<(Queue, Kind, Priority), i32>,
+}
+
+impl SharedLanes {
+    /// The lanes now.
+    pub(crate) fn snapshot(&self) -> Arc<Lanes> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The lanes with those of these jobs among them; the ones that are new get a number.
+    pub(crate) async fn with(&self, pool: &Pool, jobs: &[NewJob]) -> Result<Arc<Lanes>, StoreError> {
+        for job in jobs {
+            if self.snapshot().number(job).is_none() {
+                let number = add(pool, job).await?;
+                let NewJob { queue, kind, priority, .. } = job.clone();
+                self.insert([Lane { number, queue, kind, priority }]);
+            }
+        }
+        Ok(self.snapshot())
+    }
+
+    /// Reads the lanes, at the start and when another node has added one.
+    pub(crate) async fn reload(&self, pool: &Pool) -> Result<(), StoreError> {
+        let rows = pool.query(include_str!("../sql/lanes.sql"), &[]).await?;
+        let lanes: Vec<Lane> = rows.iter().map(lane).collect::<Result<_, _>>()?;
+        self.insert(lanes);
+        Ok(())
+    }
+
+    fn insert(&self, lanes: impl IntoIterator<Item = Lane>) {
+        let mut shared = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let known = Arc::make_mut(&mut shared);
+        for lane in lanes {
+            known.by_name.insert((lane.queue.clone(), lane.kind.clone(), lane.priority), lane.number);
+            known.by_number.insert(lane.number, lane);
+        }
+    }
+}
+
+impl Lanes {
+    /// The lane with that number.
+    pub(crate) fn get(&self, number: i32) -> Option<&Lane> {
+        self.by_number.get(&number)
+    }
+
+    /// The number of a job's lane.
+    pub(crate) fn number(&self, job: &NewJob) -> Option<i32> {
+        self.by_name.get(&(job.queue.clone(), job.kind.clone(), job.priority)).copied()
+    }
+
+    /// Every lane.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.by_number.values()
+    }
+
+    /// Whether two of the lanes that a claim looks at have the same priority.
+    pub(crate) fn has_peers(&self, request: &ClaimRequest) -> bool {
+        let mut seen = BTreeSet::new();
+        let wanted = self.iter().filter(|lane| {
+            (request.queues.is_empty() || request.queues.contains(&lane.queue))
+                && (request.kinds.is_empty() || request.kinds.contains(&lane.kind))
+        });
+        wanted.into_iter().any(|lane| !seen.insert(lane.priority))
+    }
+}
+
+async fn add(pool: &Pool, job: &NewJob) -> Result<i32, StoreError> {
+    let priority = i16::from(job.priority.get());
+    loop {
+        let rows = pool
+            .query(
+                include_str!("../sql/enqueue_lane.sql"),
+                &[
+                    (&job.queue.as_str(), Type::TEXT),
+                    (&job.kind.as_str(), Type::TEXT),
+                    (&priority, Type::INT2),
+                ],
+            )
+            .await?;
+        // None: another node has just added it, and this statement began too early to see that.
+        if let Some(row) = rows.first() {
+            return row.try_get(0).sorted();
+        }
+    }
+}
+
+fn lane(row: &Row) -> Result<Lane, StoreError> {
+    let priority: i16 = row.try_get(3).sorted()?;
+    Ok(Lane {
+        number: row.try_get(0).sorted()?,
+        queue: Queue::new(row.try_get::<_, &str>(1).sorted()?)?,
+        kind: Kind::new(row.try_get::<_, &str>(2).sorted()?)?,
+        priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX))?,
+    })
+}

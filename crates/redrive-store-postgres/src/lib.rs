@@ -1,0 +1,150 @@
+//! The store for several nodes: one Postgres database that workers and services share, with no leader.
+//!
+//! Each verb is one statement, so that it is one transaction and one round trip; the statements are in `sql/`, one file for
+//! each. The server's clock rules leases, so nodes with skewed clocks agree. A store drives its connections on a thread of
+//! its own: nothing that the program's runtime is busy with keeps a heartbeat from going out.
+
+mod address;
+mod attempts;
+mod claim;
+mod columns;
+mod enqueue;
+mod error;
+mod extend;
+mod floors;
+mod get;
+mod lanes;
+mod list;
+mod listen;
+mod migrate;
+mod open;
+mod operate;
+mod pool;
+mod prune;
+mod reclaim;
+mod records;
+mod row;
+mod settle;
+mod stats;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redrive_core::store::{
+    Cancelled, ClaimRequest, Claimed, Cursor, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
+    check_batch,
+};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
+
+pub use address::{CONNECTIONS, CONNECTIONS_MAX};
+pub use open::Options;
+
+/// The Postgres store. Cloning it is cheap; its connections close when the last clone goes.
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    inner: Arc<open::Inner>,
+}
+
+impl PostgresStore {
+    /// Wakes workers, here and elsewhere, if something may have become claimable.
+    fn wake_if(&self, yes: bool) {
+        if yes {
+            self.inner.wake();
+        }
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+        check_batch(jobs.len())?;
+        enqueue::check(&jobs)?;
+        let enqueued = enqueue::enqueue(&self.inner, &jobs).await?;
+        self.wake_if(enqueued.iter().any(|each| matches!(each, Enqueued::Created(_))));
+        Ok(enqueued)
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        check_batch(request.limit)?;
+        claim::claim(&self.inner, &request).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+        check_batch(settlements.len())?;
+        settlements.iter().try_for_each(Settlement::check)?;
+        let settled = settle::settle(&self.inner, &settlements).await?;
+        let follow_ups = settlements.iter().any(|settlement| !settlement.follow_ups.is_empty());
+        self.wake_if(
+            follow_ups
+                || settled.iter().any(|each| matches!(each, Settled::Applied(state) if state.is_claimable())),
+        );
+        Ok(settled)
+    }
+
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+        check_batch(leases.len())?;
+        extend::extend(&self.inner, &leases, lease).await
+    }
+
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+        check_batch(request.limit)?;
+        reclaim::reclaim(&self.inner, &request).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+        check_batch(ids.len())?;
+        operate::cancel(&self.inner, &ids).await
+    }
+
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+        check_batch(ids.len())?;
+        let redriven = operate::redrive(&self.inner, &ids).await?;
+        self.wake_if(redriven.contains(&Redriven::Done));
+        Ok(redriven)
+    }
+
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+        check_batch(ids.len())?;
+        let hurried = operate::run_now(&self.inner, &ids).await?;
+        self.wake_if(hurried.contains(&RunNow::Done));
+        Ok(hurried)
+    }
+
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+        check_batch(ids.len())?;
+        operate::discard(&self.inner, &ids).await
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
+        check_batch(ids.len())?;
+        get::get(&self.inner, &ids).await
+    }
+
+    async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
+        page.check()?;
+        let after = page.after.map(Cursor::job).transpose()?;
+        list::list(&self.inner, &filter, after, page.limit).await
+    }
+
+    async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
+        page.check()?;
+        let after = page.after.map(Cursor::attempt).transpose()?;
+        attempts::attempts(&self.inner, id, after, page.limit).await
+    }
+
+    async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        check_batch(limit)?;
+        prune::prune(&self.inner, &retention, limit).await
+    }
+
+    async fn wait(&self, seen: Wake) {
+        self.inner.wait(seen).await;
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        stats::stats(&self.inner).await
+    }
+}

@@ -1,0 +1,116 @@
+//! Jobs that match a filter, newest id first.
+
+use redrive_core::store::{Cursor, Filter, Page};
+use redrive_core::{Job, JobId, StoreError};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::claim;
+use crate::lanes::Lanes;
+use crate::open::Inner;
+use crate::pool::Parameter;
+
+pub(crate) async fn list(
+    inner: &Inner,
+    filter: &Filter,
+    after: Option<JobId>,
+    limit: usize,
+) -> Result<Page<Job>, StoreError> {
+    if filter.queue.is_some() || filter.kind.is_some() {
+        // A lane that another node has added since is not left out.
+        inner.lanes.reload(&inner.pool).await?;
+    }
+    let query = Query::new(&inner.lanes.snapshot(), filter, after);
+    let parameters: Vec<Parameter<'_>> =
+        query.values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
+    let rows = inner.pool.query(&query.sql(limit + 1), &parameters).await?;
+    let lanes = inner.lanes_of(&rows).await?;
+    let mut jobs = Vec::new();
+    for read in claim::reads(&rows, &lanes)? {
+        match read.readable() {
+            Ok(job) => jobs.push(job),
+            // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
+            Err(error) => tracing::error!(%error, "left out of a list"),
+        }
+    }
+    Ok(Page::cut(jobs, limit, |job| Cursor::Job(job.id)))
+}
+
+/// The conditions that a filter really sets, with their values.
+#[derive(Default)]
+struct Query {
+    conditions: Vec<String>,
+    values: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
+}
+
+impl Query {
+    fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
+        let mut query = Self::default();
+        if !filter.states.is_empty() {
+            query.one_of("state", filter.states.iter().map(|state| state.code().into()));
+        }
+        if filter.queue.is_some() || filter.kind.is_some() {
+            let wanted = lanes.iter().filter(|lane| {
+                filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
+                    && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
+            });
+            query.one_of("lane", wanted.map(|lane| lane.number));
+        }
+        query.text("tenant = $", filter.tenant.as_ref().map(|tenant| tenant.to_string()));
+        query.text("policy = $", filter.policy.as_ref().map(|policy| policy.to_string()));
+        query.text("key = $", filter.key.as_ref().map(|key| key.to_string()));
+        query.text("reason = $", filter.reason.map(|reason| reason.name().to_owned()));
+        // A reference is a name, an @ and the digits of the version.
+        let name = filter.policy_name.as_ref().map(|name| format!("{name}@"));
+        query.text("rtrim(policy, '0123456789') = $", name);
+        query.subject(filter.subject.as_deref());
+        for (condition, at) in [
+            ("created_at >= $", filter.created_from),
+            ("created_at < $", filter.created_before),
+            ("finished_at >= $", filter.finished_from),
+            ("finished_at < $", filter.finished_before),
+        ] {
+            query.is(condition, at.map(|at| at.as_ms()), Type::INT8);
+        }
+        query.is("id < $", after.map(|id| id.0), Type::UUID);
+        query
+    }
+
+    /// Adds a condition, which ends where the number of its value goes.
+    fn is(&mut self, condition: &str, value: Option<impl ToSql + Sync + Send + 'static>, kind: Type) {
+        if let Some(value) = value {
+            self.values.push((Box::new(value), kind));
+            self.conditions.push(format!("{condition}{}", self.values.len()));
+        }
+    }
+
+    fn text(&mut self, condition: &str, value: Option<String>) {
+        self.is(condition, value, Type::TEXT);
+    }
+
+    /// No text has a NUL in it here, so nothing is about one that has.
+    fn subject(&mut self, start: Option<&str>) {
+        match start {
+            Some(start) if start.contains('\0') => self.conditions.push("false".to_owned()),
+            start => {
+                self.text("subject ^@ $", start.map(str::to_owned));
+            }
+        }
+    }
+
+    /// Numbers are written out: they come from this code alone, and their count varies.
+    fn one_of(&mut self, column: &str, numbers: impl Iterator<Item = i32>) {
+        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+        // One number is written as an equation, which is what the planner needs to see to take a partial index.
+        self.conditions.push(match numbers.as_slice() {
+            [] => "false".to_owned(),
+            [number] => format!("{column} = {number}"),
+            numbers => format!("{column} IN ({})", numbers.join(", ")),
+        });
+    }
+
+    fn sql(&self, limit: usize) -> String {
+        let conditions =
+            if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
+        format!("{} {conditions} ORDER BY id DESC LIMIT {limit}", include_str!("../sql/list.sql"))
+    }
+}

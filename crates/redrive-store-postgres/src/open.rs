@@ -1,0 +1,204 @@
+//! Opening a store: its thread, its connections, its tables, and what its clones share.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redrive_core::store::Wake;
+use redrive_core::{Clock, NewJob, Start, StoreError, Timestamp};
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::Row;
+
+use crate::PostgresStore;
+use crate::address::Address;
+use crate::error::Sorted;
+use crate::floors::Floors;
+use crate::lanes::{Lanes, SharedLanes};
+use crate::listen::Ears;
+use crate::migrate;
+use crate::pool::{Connect, Pool};
+use crate::tls;
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tells the time instead of the server, for tests; the server's clock by default.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// How long a call may take before it counts as failed, the wait for a connection included; 15 s by default.
+    pub patience: Duration,
+    /// Whether missing tables are made; they are by default.
+    pub migrate: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: None, patience: Duration::from_secs(15), migrate: true }
+    }
+}
+
+impl Options {
+    /// Tells the time by `clock`.
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// Gives a call so much time.
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+}
+
+impl PostgresStore {
+    /// Connects to the server at `address` and makes its tables if they are missing. A schema that this version would not
+    /// understand is refused.
+    pub async fn open(address: &str, options: Options) -> Result<Self, StoreError> {
+        let opened = Opened::new(address, &options)?;
+        if options.migrate {
+            migrate::migrate(&opened.pool).await?;
+        } else {
+            migrate::check(&opened.pool).await?;
+        }
+        let lanes = SharedLanes::default();
+        lanes.reload(&opened.pool).await?;
+        let (wakes, seen) = watch::channel(0);
+        let wakes = Arc::new(wakes);
+        let told = Arc::new(Notify::new());
+        let ears = Ears::open(&opened, wakes.clone(), told.clone()).await?;
+        let Opened { runtime, pool, heartbeats, .. } = opened;
+        let inner = Inner {
+            pool,
+            heartbeats,
+            lanes,
+            floors: Mutex::default(),
+            clock: options.clock,
+            wakes,
+            seen,
+            told,
+            _ears: ears,
+            runtime: Some(runtime),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Makes or updates the tables at `address`, and says which schema they are at. Safe from many places at once.
+    pub async fn migrate(address: &str) -> Result<u32, StoreError> {
+        let opened = Opened::new(address, &Options::default())?;
+        let schema = migrate::migrate(&opened.pool).await;
+        opened.runtime.shutdown_background();
+        schema
+    }
+}
+
+/// A server that can be spoken to.
+pub(crate) struct Opened {
+    pub(crate) runtime: Runtime,
+    pub(crate) address: Address,
+    pub(crate) connect: Connect,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) heartbeats: Arc<Pool>,
+}
+
+impl Opened {
+    pub(crate) fn new(address: &str, options: &Options) -> Result<Self, StoreError> {
+        let address: Address = address.parse()?;
+        let tls = tls::connector(&address.trust)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("redrive-postgres")
+            .enable_all()
+            .build()
+            .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let connect = Connect { config: address.config.clone(), tls, runtime: runtime.handle().clone() };
+        let pool = Pool::new(connect.clone(), address.connections, options.patience);
+        // Its own connection: leases are renewed however busy the others are.
+        let heartbeats = Pool::new(connect.clone(), 1, options.patience);
+        Ok(Self { runtime, address, connect, pool, heartbeats })
+    }
+}
+
+/// What the clones of a store share.
+pub(crate) struct Inner {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) heartbeats: Arc<Pool>,
+    pub(crate) lanes: SharedLanes,
+    floors: Mutex<Floors>,
+    clock: Option<Arc<dyn Clock>>,
+    wakes: Arc<watch::Sender<u64>>,
+    seen: watch::Receiver<u64>,
+    /// Asks for other nodes to be told.
+    told: Arc<Notify>,
+    _ears: Ears,
+    runtime: Option<Runtime>,
+}
+
+impl Inner {
+    /// The time by the store's own clock, if it has one; the server's rules otherwise.
+    pub(crate) fn manual_now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().as_ms())
+    }
+
+    /// How far wake-ups have come.
+    pub(crate) fn wakes(&self) -> Wake {
+        Wake(*self.seen.borrow())
+    }
+
+    /// Returns once wake-ups have gone beyond `seen`.
+    pub(crate) async fn wait(&self, seen: Wake) {
+        // This store holds the sender for as long as it lives.
+        let _ = self.seen.clone().wait_for(|wakes| *wakes != seen.0).await;
+    }
+
+    /// Something may have become claimable: wakes workers here at once, and those of other nodes soon.
+    pub(crate) fn wake(&self) {
+        if let Some(now) = self.manual_now() {
+            // A clock of its own may have been set back.
+            self.floors().lower(Timestamp::from_ms(now));
+        }
+        self.wakes.send_modify(|wakes| *wakes += 1);
+        self.told.notify_one();
+    }
+
+    /// Where claims begin.
+    pub(crate) fn floors(&self) -> MutexGuard<'_, Floors> {
+        self.floors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes claims look where these jobs will be, if their time has passed already.
+    pub(crate) fn expect(&self, jobs: &[NewJob]) {
+        for job in jobs {
+            if let Start::At(at) = job.start {
+                self.floors().lower(at);
+            }
+        }
+    }
+
+    /// The lanes, with those of these rows among them.
+    pub(crate) async fn lanes_of(&self, rows: &[Row]) -> Result<Arc<Lanes>, StoreError> {
+        let known = self.lanes.snapshot();
+        for row in rows {
+            if let Some(lane) = row.try_get::<_, Option<i32>>(1).sorted()?
+                && known.get(lane).is_none()
+            {
+                self.lanes.reload(&self.pool).await?;
+                break;
+            }
+        }
+        Ok(self.lanes.snapshot())
+    }
+}
+
+impl Drop for Inner {
+    /// A runtime must not be waited for from inside another.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! Small versioned documents with compare-and-set.
+
+use async_trait::async_trait;
+use redrive_core::StoreError;
+use redrive_core::records::{Change, Expect, Record, Records, Written};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::PostgresStore;
+use crate::error::Sorted;
+use crate::open::Inner;
+
+#[async_trait]
+impl Records for PostgresStore {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        find(&self.inner, kind, id).await
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        change.check()?;
+        let written = write(&self.inner, &change).await?;
+        if matches!(written, Written::Done(_)) {
+            self.inner.wake();
+        }
+        Ok(written)
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let (after, limit) = (after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX));
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+            [(&kind, Type::TEXT), (&after, Type::TEXT), (&limit, Type::INT8)];
+        let rows = self.inner.pool.query(include_str!("../sql/records_scan.sql"), &parameters).await?;
+        rows.iter().map(record).collect()
+    }
+}
+
+async fn write(inner: &Inner, change: &Change) -> Result<Written, StoreError> {
+    let (absent, version) = match change.expect {
+        Expect::Any => (false, None),
+        Expect::Absent => (true, None),
+        Expect::Version(version) => (false, Some(version as i64)),
+    };
+    let rows = inner
+        .pool
+        .query(
+            include_str!("../sql/records_write.sql"),
+            &[
+                (&change.kind, Type::TEXT),
+                (&change.id, Type::TEXT),
+                (&change.value, Type::BYTEA),
+                (&absent, Type::BOOL),
+                (&version, Type::INT8),
+            ],
+        )
+        .await?;
+    match rows.first() {
+        Some(row) => Ok(Written::Done(row.try_get::<_, i64>(0).sorted()?.unsigned_abs())),
+        None => Ok(Written::Conflict(find(inner, &change.kind, &change.id).await?)),
+    }
+}
+
+async fn find(inner: &Inner, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+    if kind.contains('\0') || id.contains('\0') {
+        return Ok(None); // no text here has one
+    }
+    let sql = include_str!("../sql/records_read.sql");
+    let rows = inner.pool.query(sql, &[(&kind, Type::TEXT), (&id, Type::TEXT)]).await?;
+    rows.first().map(record).transpose()
+}
+
+fn record(row: &Row) -> Result<Record, StoreError> {
+    Ok(Record {
+        id: row.try_get(0).sorted()?,
+        version: row.try_get::<_, i64>(1).sorted()?.unsigned_abs(),
+        value: row.try_get(2).sorted()?,
+    })
+}
