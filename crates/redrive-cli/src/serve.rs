@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let telemetry = Telemetry::start(flags.log_format())?;
     let setup = flags.setup()?;
     let served = runtime()?.block_on(async {
-        let store = setup.store.clone();
+        let store = redrive::shown(&setup.store);
         let service = assemble(setup).await?;
         let mut shutdown = pin!(shutdown_signal());
         // Signals are heard from the first poll on: whoever reads the greeting may send one at once.

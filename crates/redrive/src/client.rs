@@ -23,11 +23,10 @@ struct Inner {
 }
 
 impl Redrive {
-    /// Opens the store at `address`: `sqlite:FILE`, or `sqlite::memory:` for one that is gone with the process.
+    /// Opens the store at `address`: `sqlite:FILE`, `sqlite::memory:` for one that is gone with the process, or
+    /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share.
     pub async fn open(address: &str) -> Result<Self, Error> {
-        let address = address.to_owned();
-        let opened = tokio::task::spawn_blocking(move || open::open(&address)).await;
-        Ok(Self::on(opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?))
+        Ok(Self::on(open::open(address).await?))
     }
 
     /// A handle on a store that is open already.

@@ -64,6 +64,7 @@ mod worker;
 pub use client::Redrive;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
+pub use open::shown;
 pub use signal::shutdown_signal;
 pub use task::Task;
 pub use worker::TaskWorker;

@@ -7,46 +7,100 @@ use redrive_core::store::Backend;
 use crate::Error;
 
 /// Opens the store at `address`.
-pub(crate) fn open(address: &str) -> Result<Arc<dyn Backend>, Error> {
-    let Some((scheme, rest)) = address.split_once(':') else {
-        return Err(Error::Address(format!("{address:?} is no address; {KNOWN}")));
-    };
-    match scheme {
-        "sqlite" => sqlite(rest),
-        other => Err(Error::Address(format!("{other:?} is no store of this build; {KNOWN}"))),
+pub(crate) async fn open(address: &str) -> Result<Arc<dyn Backend>, Error> {
+    match address.split_once(':') {
+        Some(("sqlite", path)) => sqlite(path).await,
+        Some(("postgres" | "postgresql", _)) => postgres(address).await,
+        Some((other, _)) => Err(Error::Address(format!("{other:?} is no store of this build; {KNOWN}"))),
+        None => Err(Error::Address(format!("{address:?} is no address; {KNOWN}"))),
     }
 }
 
-const KNOWN: &str = "write sqlite:FILE, for instance sqlite:redrive.db, or sqlite::memory:";
+const KNOWN: &str = "write sqlite:FILE, for instance sqlite:redrive.db, or sqlite::memory:, or \
+    postgres://USER:PASSWORD@HOST/DATABASE";
 
 #[cfg(feature = "sqlite")]
-fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
+async fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
     use redrive_store_sqlite::{Options, SqliteStore};
     // Tolerates the two slashes that other programs put before a path.
-    let path = path.strip_prefix("//").unwrap_or(path);
-    let store = match path {
-        "" => return Err(Error::Address(format!("sqlite: names no file; {KNOWN}"))),
-        ":memory:" => SqliteStore::open_in_memory()?,
-        path => SqliteStore::open(path, Options::default())?,
+    let path = path.strip_prefix("//").unwrap_or(path).to_owned();
+    let open = move || match path.as_str() {
+        "" => Err(Error::Address(format!("sqlite: names no file; {KNOWN}"))),
+        ":memory:" => Ok(SqliteStore::open_in_memory()?),
+        path => Ok(SqliteStore::open(path, Options::default())?),
     };
-    Ok(Arc::new(store))
+    let opened = tokio::task::spawn_blocking(open).await;
+    let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+    Ok(Arc::new(opened?))
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
+async fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
     Err(Error::Address("sqlite: needs the feature \"sqlite\" of the redrive crate".to_owned()))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(address: &str) -> Result<Arc<dyn Backend>, Error> {
+    use redrive_store_postgres::{Options, PostgresStore};
+    Ok(Arc::new(PostgresStore::open(address, Options::default()).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn postgres(_: &str) -> Result<Arc<dyn Backend>, Error> {
+    Err(Error::Address("postgres: needs the feature \"postgres\" of the redrive crate".to_owned()))
+}
+
+/// The address as it may be shown: a password in it is hidden.
+///
+/// ```
+/// assert_eq!(redrive::shown("postgres://me:secret@db/jobs"), "postgres://me:***@db/jobs");
+/// assert_eq!(redrive::shown("sqlite:redrive.db"), "sqlite:redrive.db");
+/// ```
+pub fn shown(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let (login, place) = match rest.split('/').next().and_then(|authority| authority.rfind('@')) {
+        Some(end) => rest.split_at(end),
+        None => ("", rest),
+    };
+    let login = login.split_once(':').map_or(login.to_owned(), |(user, _)| format!("{user}:***"));
+    // libpq takes a password among the parameters too.
+    let (place, parameters) =
+        place.split_once('?').map_or((place, None), |(place, rest)| (place, Some(rest)));
+    let hide =
+        |pair: &str| if pair.starts_with("password=") { "password=***".to_owned() } else { pair.to_owned() };
+    let parameters = parameters.map(|all| all.split('&').map(hide).collect::<Vec<_>>().join("&"));
+    let parameters = parameters.map_or(String::new(), |all| format!("?{all}"));
+    format!("{scheme}://{login}{place}{parameters}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_address_that_names_no_store_says_what_would() {
+    #[tokio::test]
+    async fn an_address_that_names_no_store_says_what_would() {
         for address in ["redrive.db", "sqlite:", "mongodb://x", ""] {
-            let error = open(address).err().expect(address).to_string();
-            assert!(error.contains("sqlite:redrive.db"), "{address}: {error}");
+            let error = open(address).await.err().expect(address).to_string();
+            assert!(
+                error.contains("sqlite:redrive.db") && error.contains("postgres://"),
+                "{address}: {error}"
+            );
         }
-        assert!(open("sqlite::memory:").is_ok());
+        assert!(open("sqlite::memory:").await.is_ok());
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for (address, safe) in [
+            (
+                "postgres://me:se@cr:et@db:5432/jobs?connections=4",
+                "postgres://me:***@db:5432/jobs?connections=4",
+            ),
+            ("postgres://me@db/jobs", "postgres://me@db/jobs"),
+            ("postgres://db/jobs?password=secret&user=me", "postgres://db/jobs?password=***&user=me"),
+            ("postgres://db", "postgres://db"),
+        ] {
+            assert_eq!(shown(address), safe);
+        }
     }
 }
