@@ -2,10 +2,27 @@
 //!
 //! They are processes on loopback with their files in a temporary folder. A server or cluster that is already on the
 //! machine is never touched. This needs Linux and what `cargo xtask setup` installs.
+//!
+//! ```no_run
+//! use redrive_testkit::servers::{Postgres, Proxy};
+//!
+//! let mut postgres = Postgres::start_with(&[("max_connections", "20")]);
+//! let proxy = Proxy::start(([127, 0, 0, 1], postgres.port()).into());
+//! let address = format!("postgres://redrive@{}/redrive", proxy.address());
+//! // A client commits at this address, and never hears of it.
+//! proxy.cut_after_request(b"COMMIT");
+//! // The server crashes, and comes back with what it had promised to keep.
+//! postgres.kill();
+//! postgres.restart();
+//! ```
 
 mod folder;
+mod pgbouncer;
 mod postgres;
 mod process;
+mod proxy;
 mod template;
 
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
+pub use proxy::Proxy;

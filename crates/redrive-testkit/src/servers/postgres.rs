@@ -13,8 +13,11 @@ use super::process::{
 };
 use super::template::{copy_template, programs};
 
-/// How long a process may take to end by itself.
+/// How long a server may take to end that was told to.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long what it started may take to notice that it is gone.
+const NOTICE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A Postgres of its own in a temporary folder, on a free port of loopback; it ends with this value.
 ///
@@ -160,7 +163,7 @@ impl Postgres {
     fn await_end(&self) {
         let mark = self.folder.name();
         let gone = || processes_marked(&mark).is_empty().then_some(());
-        if look(END_PATIENCE, gone).is_none() {
+        if look(NOTICE_PATIENCE, gone).is_none() {
             processes_marked(&mark).into_iter().for_each(|process| signal(process, "KILL"));
             let left = look(END_PATIENCE, gone);
             assert!(
