@@ -1,5 +1,6 @@
 //! Postgres: its settings, its crashes, and what is left of it.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,8 +9,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use redrive_testkit::servers::Postgres;
+use tempfile::TempDir;
 
 use crate::client::{Client, PATIENCE};
+
+/// The variable that tells a child where its server goes.
+const ELSEWHERE: &str = "SERVER_FOLDER";
 
 #[test]
 fn it_keeps_a_row_through_a_crash() {
@@ -54,8 +59,7 @@ fn a_failing_statement_says_why() {
 
 #[test]
 fn its_files_are_where_they_were_wanted() {
-    let wanted = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(wanted.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let wanted = open_folder();
     let postgres = Postgres::start_in(wanted.path(), &[]);
     assert!(postgres.run("SHOW data_directory").starts_with(wanted.path().to_str().unwrap()));
     drop(postgres);
@@ -104,7 +108,10 @@ fn it_outlives_the_thread_that_started_it() {
 
 #[test]
 fn it_does_not_outlive_a_killed_test() {
+    // Elsewhere, since any start of a server clears up where its own folder goes.
+    let elsewhere = open_folder();
     let mut test = Command::new(std::env::current_exe().unwrap());
+    test.env(ELSEWHERE, elsewhere.path());
     test.args(["--exact", "postgres::child_that_is_killed", "--ignored", "--nocapture"]);
     let mut test = test.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(test.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -118,16 +125,24 @@ fn it_does_not_outlive_a_killed_test() {
         assert!(began.elapsed() < PATIENCE, "it goes on");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let _next = Postgres::start();
+    assert!(folder.exists());
+    let _next = Postgres::start_in(elsewhere.path(), &[]);
     assert!(!folder.exists(), "the next one does not clear up");
 }
 
 #[test]
 #[ignore = "run by it_does_not_outlive_a_killed_test, as a process of its own"]
 fn child_that_is_killed() {
-    let postgres = Postgres::start();
+    let postgres = Postgres::start_in(Path::new(&std::env::var_os(ELSEWHERE).unwrap()), &[]);
     println!("\nits folder: {}", folder(&postgres).display());
     std::thread::sleep(PATIENCE);
+}
+
+/// A folder that others may enter.
+fn open_folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    folder
 }
 
 fn folder(postgres: &Postgres) -> PathBuf {
