@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redrive_core::Start;
-use redrive_store_sqlite::SqliteStore;
+use redrive_core::store::Backend;
 use redrive_worker::Settings;
 
 use crate::figures::{Bar, Figure, Samples};
@@ -39,7 +39,11 @@ pub fn rate(jobs: usize) -> anyhow::Result<f64> {
 }
 
 /// Drains `jobs` due jobs where `before` have succeeded already; the rate in jobs per second.
-pub async fn drain(store: &SqliteStore, jobs: usize, before: usize) -> anyhow::Result<f64> {
+pub async fn drain<S: Backend + Clone + 'static>(
+    store: &S,
+    jobs: usize,
+    before: usize,
+) -> anyhow::Result<f64> {
     let settings = Settings::default().with_concurrency(CONCURRENCY);
     let started = Instant::now();
     let (stop, task) = scene::work(store, settings, |_| {})?;

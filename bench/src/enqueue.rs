@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redrive_core::{Start, Store};
+use redrive_core::{PolicyRef, Start, Store};
 
 use crate::figures::{Bar, Figure, Samples};
 use crate::{probe, scene};
@@ -58,22 +58,31 @@ pub fn single_rate(jobs: usize) -> anyhow::Result<f64> {
     let folder = scene::folder()?;
     scene::block_on(async {
         let (store, policy) = scene::open(folder.path()).await?;
-        let started = Instant::now();
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..TASKS {
-            let (store, policy) = (store.clone(), policy.clone());
-            tasks.spawn(async move {
-                for _ in 0..jobs / TASKS {
-                    store.enqueue(vec![scene::job(&policy, Start::Now)?]).await?;
-                }
-                anyhow::Ok(())
-            });
-        }
-        while let Some(done) = tasks.join_next().await {
-            done??;
-        }
-        Ok((jobs / TASKS * TASKS) as f64 / started.elapsed().as_secs_f64())
+        singly(&store, &policy, jobs).await
     })
+}
+
+/// Enqueues one job a call from each of 64 tasks; the rate in jobs per second.
+pub async fn singly<S: Store + Clone + 'static>(
+    store: &S,
+    policy: &PolicyRef,
+    jobs: usize,
+) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        let (store, policy) = (store.clone(), policy.clone());
+        tasks.spawn(async move {
+            for _ in 0..jobs / TASKS {
+                store.enqueue(vec![scene::job(&policy, Start::Now)?]).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok((jobs / TASKS * TASKS) as f64 / started.elapsed().as_secs_f64())
 }
 
 fn raw_rate(jobs: usize, batch: usize) -> anyhow::Result<f64> {

@@ -19,6 +19,21 @@ impl Samples {
         Self(values.into_iter().collect())
     }
 
+    /// Each of them, in the order they were made.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The middle one.
     pub fn median(&self) -> f64 {
         self.at(0.5)

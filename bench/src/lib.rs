@@ -8,6 +8,8 @@ pub mod figures;
 pub mod lag;
 pub mod peers;
 pub mod pickup;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod probe;
 pub mod retry;
 pub mod scene;

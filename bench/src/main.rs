@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use redrive_bench::bench::{self, Size};
+#[cfg(feature = "postgres")]
+use redrive_bench::postgres;
 use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, service, waiting};
 
 #[derive(Parser)]
@@ -49,6 +51,20 @@ enum What {
         #[arg(long)]
         only: Option<service::Part>,
     },
+    /// Several nodes on Postgres, on a private server.
+    #[cfg(feature = "postgres")]
+    Postgres {
+        /// Leave out the other parts.
+        #[arg(long)]
+        only: Option<postgres::Part>,
+    },
+    /// A node that works until its input ends.
+    #[cfg(feature = "postgres")]
+    #[command(hide = true)]
+    PostgresNode {
+        /// The database.
+        address: String,
+    },
     /// An endpoint that stores nothing, which creates are held against; ends with its input.
     #[command(hide = true)]
     Probe,
@@ -68,6 +84,10 @@ fn main() -> anyhow::Result<()> {
         }
         Some(What::Only { name }) => only(name, size),
         Some(What::Service { program, only }) => serve(&arguments, program, *only),
+        #[cfg(feature = "postgres")]
+        Some(What::Postgres { only }) => several_nodes(&arguments, *only),
+        #[cfg(feature = "postgres")]
+        Some(What::PostgresNode { address }) => postgres::be_a_node(address),
         Some(What::Probe) => service::be_the_probe(),
         Some(What::Sink) => service::be_the_sink(),
         None => whole(&arguments, size),
@@ -92,6 +112,15 @@ fn serve(arguments: &Arguments, program: &Path, only: Option<service::Part>) -> 
     let (figures, cores) = service::measure(program, size, parts, said)?;
     print!("{}\n{}", figures::table(&figures), cores.table());
     write(arguments, &serde_json::json!({ "figures": figures, "cores": cores.list() }))
+}
+
+#[cfg(feature = "postgres")]
+fn several_nodes(arguments: &Arguments, only: Option<postgres::Part>) -> anyhow::Result<()> {
+    let size = if arguments.quick { postgres::Size::QUICK } else { postgres::Size::FULL };
+    let parts = only.as_ref().map_or(&postgres::Part::ALL[..], std::slice::from_ref);
+    let figures = postgres::measure(size, &arguments.peer, parts, said)?;
+    print!("{}", figures::table(&figures));
+    write(arguments, &serde_json::json!({ "figures": figures }))
 }
 
 fn said(what: &str) {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redrive_core::{Start, Store};
+use redrive_core::store::Backend;
+use redrive_core::{PolicyRef, Start};
 use redrive_worker::Settings;
 use tokio::sync::mpsc;
 
@@ -26,22 +27,31 @@ pub fn delays_ms(picks: usize) -> anyhow::Result<Samples> {
     let folder = scene::folder()?;
     scene::block_on(async {
         let (store, policy) = scene::open(folder.path()).await?;
-        let (sender, mut starts) = mpsc::unbounded_channel();
-        let (stop, task) = scene::work(&store, Settings::default(), move |_| {
-            let _ = sender.send(Instant::now());
-        })?;
-        let mut delays = Vec::with_capacity(picks);
-        for _ in 0..picks {
-            // Long enough for the worker to have settled the last one and gone to sleep.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let job = scene::job(&policy, Start::Now)?;
-            store.enqueue(vec![job]).await?;
-            let enqueued = Instant::now();
-            let started = starts.recv().await.ok_or_else(|| anyhow::anyhow!("the worker ended"))?;
-            delays.push(started.saturating_duration_since(enqueued).as_secs_f64() * 1e3);
-        }
-        stop.cancel();
-        task.await??;
-        Ok(Samples::of(delays))
+        delays(&store, &policy, picks, || Duration::from_millis(5)).await
     })
+}
+
+/// The delays on a store, with a pause before each job that lets the worker settle the last one and go to sleep.
+pub async fn delays<S: Backend + Clone + 'static>(
+    store: &S,
+    policy: &PolicyRef,
+    picks: usize,
+    mut pause: impl FnMut() -> Duration,
+) -> anyhow::Result<Samples> {
+    let (sender, mut starts) = mpsc::unbounded_channel();
+    let (stop, task) = scene::work(store, Settings::default(), move |_| {
+        let _ = sender.send(Instant::now());
+    })?;
+    let mut delays = Vec::with_capacity(picks);
+    for _ in 0..picks {
+        tokio::time::sleep(pause()).await;
+        let job = scene::job(policy, Start::Now)?;
+        store.enqueue(vec![job]).await?;
+        let enqueued = Instant::now();
+        let started = starts.recv().await.ok_or_else(|| anyhow::anyhow!("the worker ended"))?;
+        delays.push(started.saturating_duration_since(enqueued).as_secs_f64() * 1e3);
+    }
+    stop.cancel();
+    task.await??;
+    Ok(Samples::of(delays))
 }

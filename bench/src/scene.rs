@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use redrive_core::store::Enqueued;
+use redrive_core::store::{Backend, Enqueued};
 use redrive_core::{JobId, Kind, NewJob, Outcome, Policy, PolicyRef, Start, State, Store, catalog};
 use redrive_store_sqlite::{Options, SqliteStore};
 use redrive_worker::{Context, Settings, Worker};
@@ -43,7 +43,7 @@ pub fn job(policy: &PolicyRef, start: Start) -> anyhow::Result<NewJob> {
 }
 
 /// Enqueues jobs in batches.
-pub async fn fill(store: &SqliteStore, policy: &PolicyRef, jobs: usize, start: Start) -> anyhow::Result<()> {
+pub async fn fill(store: &impl Store, policy: &PolicyRef, jobs: usize, start: Start) -> anyhow::Result<()> {
     for first in (0..jobs).step_by(BATCH) {
         let batch = (first..jobs.min(first + BATCH)).map(|_| job(policy, start)).collect::<Result<_, _>>()?;
         let answers = store.enqueue(batch).await?;
@@ -56,12 +56,13 @@ pub async fn fill(store: &SqliteStore, policy: &PolicyRef, jobs: usize, start: S
 }
 
 /// A worker that runs `handler` until its token is cancelled.
-pub fn work<F>(
-    store: &SqliteStore,
+pub fn work<S, F>(
+    store: &S,
     settings: Settings,
     handler: F,
 ) -> anyhow::Result<(CancellationToken, tokio::task::JoinHandle<anyhow::Result<()>>)>
 where
+    S: Backend + Clone + 'static,
     F: Fn(&Context) + Clone + Send + Sync + 'static,
 {
     let stop = CancellationToken::new();
@@ -79,7 +80,7 @@ where
 }
 
 /// Waits until the store itself says that `jobs` jobs have succeeded.
-pub async fn until_succeeded(store: &SqliteStore, jobs: u64) -> anyhow::Result<()> {
+pub async fn until_succeeded(store: &impl Store, jobs: u64) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(300);
     while store.stats().await?.in_state(State::Succeeded) < jobs {
         anyhow::ensure!(tokio::time::Instant::now() < deadline, "jobs were not done within five minutes");

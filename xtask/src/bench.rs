@@ -25,28 +25,46 @@ enum What {
     Engine,
     /// `redrive serve` as a process of its own
     Service,
+    /// Several nodes on a private Postgres server
+    Postgres,
 }
 
 /// The peers that run beside; each is a workspace of its own, because they link different versions of SQLite.
 const PEERS: [&str; 2] = ["apalis-sqlite", "effectum"];
+/// Those on Postgres.
+const POSTGRES_PEERS: [&str; 3] = ["graphile-worker", "apalis-postgres", "awa"];
 
 pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
     let target = target()?;
     match arguments.what.unwrap_or(What::Engine) {
         What::Engine => engine(arguments, &target),
         What::Service => service(arguments, &target),
+        What::Postgres => postgres(arguments, &target),
     }
 }
 
 fn engine(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
     let mut bench = program(arguments, target, "bench.json");
+    beside(&mut bench, arguments, &PEERS, target)?;
+    run(&mut bench)
+}
+
+fn postgres(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    crate::setup::servers()?;
+    run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
+    let mut bench = program(arguments, target, "bench-postgres.json");
+    beside(&mut bench, arguments, &POSTGRES_PEERS, target)?;
+    run(bench.arg("postgres"))
+}
+
+fn beside(bench: &mut Command, arguments: &Arguments, peers: &[&str], target: &Path) -> anyhow::Result<()> {
     if !arguments.no_peers {
-        for peer in PEERS {
+        for peer in peers {
             bench.arg("--peer").arg(build_peer(peer, target)?);
         }
     }
-    run(&mut bench)
+    Ok(())
 }
 
 fn service(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {

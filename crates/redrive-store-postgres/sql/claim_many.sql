@@ -12,7 +12,7 @@ chosen AS MATERIALIZED (
         WHERE jobs.lane = wanted.lane AND jobs.state < 2 AND jobs.next_run_at <= clock.now
           AND (jobs.next_run_at, jobs.id) >= (wanted.from_at, wanted.from_id)
         ORDER BY jobs.next_run_at, jobs.id
-        LIMIT $4::bigint
+        LIMIT wanted.most
       ) AS due
       ORDER BY wanted.priority DESC, due.next_run_at, due.id
       LIMIT $4::bigint

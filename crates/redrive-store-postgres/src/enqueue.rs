@@ -1,6 +1,6 @@
 //! Adds jobs, each at most once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use redrive_core::limits::HORIZON;
 use redrive_core::store::Enqueued;
@@ -16,26 +16,60 @@ use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
 
-/// Something that runs statements: a pool, or a transaction of the caller's.
-pub(crate) trait Run {
-    /// Runs one statement.
-    fn run(
-        &self,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-    ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
+/// Where jobs are added: this store, or a transaction of the caller's.
+pub(crate) trait Sink {
+    /// Runs `enqueue.sql`.
+    fn insert(
+        &mut self,
+        now: Option<i64>,
+        columns: &Columns<'_>,
+    ) -> impl Future<Output = Result<Inserted, StoreError>> + Send;
+
+    /// Runs `enqueue_existing.sql`.
+    fn find(&mut self, wanted: &Wanted<'_>) -> impl Future<Output = Result<Vec<Found>, StoreError>> + Send;
+}
+
+/// The statement that adds jobs.
+pub(crate) const INSERT: &str = include_str!("../sql/enqueue.sql");
+/// The statement that finds what was there instead.
+pub(crate) const FIND: &str = include_str!("../sql/enqueue_existing.sql");
+
+/// What came of adding jobs.
+pub(crate) struct Inserted {
+    /// One is due too far ahead, so none was added.
+    pub(crate) late: bool,
+    /// How many were added.
+    pub(crate) added: i64,
+    /// Which, if not all.
+    pub(crate) ids: Option<Vec<Uuid>>,
+}
+
+/// Jobs that could not be added, as columns.
+pub(crate) struct Wanted<'a> {
+    pub(crate) ids: Vec<Uuid>,
+    pub(crate) tenants: Vec<&'a str>,
+    pub(crate) keys: Vec<Option<&'a str>>,
+}
+
+/// What was there instead of one of them.
+pub(crate) struct Found {
+    /// Which one, from 1.
+    pub(crate) place: i64,
+    pub(crate) by_id: Option<Uuid>,
+    pub(crate) by_key: Option<Uuid>,
+    pub(crate) fingerprint: Option<Vec<u8>>,
 }
 
 pub(crate) async fn enqueue(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
     let lanes = inner.lanes.with(&inner.pool, jobs).await?;
     inner.expect(jobs);
-    add_all(&*inner.pool, &lanes, inner.manual_now(), jobs).await
+    add_all(&mut &*inner.pool, &lanes, inner.manual_now(), jobs).await
 }
 
 /// Adds jobs, in rounds: a job that has its id or its key in common with an earlier one waits for what comes of that one,
 /// so that the result is as if they were added one after the other. Hardly any batch needs a second round.
 pub(crate) async fn add_all(
-    to: &impl Run,
+    to: &mut impl Sink,
     lanes: &Lanes,
     now: Option<i64>,
     jobs: &[NewJob],
@@ -108,62 +142,89 @@ enum Added {
 }
 
 async fn add<'a>(
-    to: &impl Run,
+    to: &mut impl Sink,
     lanes: &Lanes,
     now: Option<i64>,
     jobs: impl IntoIterator<Item = &'a NewJob>,
 ) -> Result<Added, StoreError> {
     let columns = Columns::new(jobs, lanes)?;
-    let (horizon, count) = (ceil_ms(HORIZON), columns.ids.len() as i64);
-    let mut parameters: Vec<Parameter<'_>> =
-        vec![(&now, Type::INT8), (&horizon, Type::INT8), (&count, Type::INT8)];
-    parameters.extend(columns.parameters());
-    let rows = to.run(include_str!("../sql/enqueue.sql"), &parameters).await?;
-    let row = rows.first().ok_or_else(nothing)?;
-    if row.try_get("late").sorted()? {
+    let inserted = to.insert(now, &columns).await?;
+    if inserted.late {
         return Err(too_far().into());
     }
-    if row.try_get::<_, i64>("added").sorted()? == count {
+    if inserted.added == columns.ids.len() as i64 {
         return Ok(Added::All);
     }
-    let ids: Option<Vec<Uuid>> = row.try_get("ids").sorted()?;
-    Ok(Added::These(ids.unwrap_or_default().into_iter().collect()))
+    Ok(Added::These(inserted.ids.unwrap_or_default().into_iter().collect()))
 }
 
 /// Finds what was there instead. What was there a moment ago and is gone again stays without a result, for another round.
 async fn existing(
-    to: &impl Run,
+    to: &mut impl Sink,
     jobs: &[NewJob],
     left: &[usize],
     results: &mut [Option<Enqueued>],
 ) -> Result<(), StoreError> {
-    let ids: Vec<Uuid> = left.iter().map(|index| jobs[*index].id.0).collect();
-    let tenants: Vec<&str> = left.iter().map(|index| jobs[*index].tenant.as_str()).collect();
-    let wanted = |index: &usize| jobs[*index].idempotency.as_ref();
-    let keys: Vec<Option<&str>> = left.iter().map(|index| wanted(index).map(|i| i.key.as_str())).collect();
-    let parameters: [Parameter<'_>; 3] =
-        [(&ids, Type::UUID_ARRAY), (&tenants, Type::TEXT_ARRAY), (&keys, Type::TEXT_ARRAY)];
-    let rows = to.run(include_str!("../sql/enqueue_existing.sql"), &parameters).await?;
-    let mut found = BTreeMap::new();
-    for row in &rows {
-        let place: i64 = row.try_get("place").sorted()?;
-        found.insert(place, row);
-    }
-    for (place, index) in (1..).zip(left) {
-        let Some(row) = found.get(&place) else { continue };
-        let (by_id, by_key): (Option<Uuid>, Option<Uuid>) =
-            (row.try_get("by_id").sorted()?, row.try_get("by_key").sorted()?);
-        let fingerprint: Option<&[u8]> = row.try_get("fingerprint").sorted()?;
-        results[*index] = match (by_id, by_key) {
+    let asked = |index: &usize| jobs[*index].idempotency.as_ref();
+    let wanted = Wanted {
+        ids: left.iter().map(|index| jobs[*index].id.0).collect(),
+        tenants: left.iter().map(|index| jobs[*index].tenant.as_str()).collect(),
+        keys: left.iter().map(|index| asked(index).map(|asked| asked.key.as_str())).collect(),
+    };
+    for found in to.find(&wanted).await? {
+        let place = usize::try_from(found.place - 1).unwrap_or(usize::MAX);
+        let Some(index) = left.get(place) else { continue };
+        let same = found.fingerprint.as_deref() == asked(index).map(|asked| asked.fingerprint.as_slice());
+        results[*index] = match (found.by_id, found.by_key) {
             (Some(id), _) => Some(Enqueued::Existing(JobId(id))),
-            (None, Some(id)) if fingerprint == wanted(index).map(|wanted| wanted.fingerprint.as_slice()) => {
-                Some(Enqueued::Existing(JobId(id)))
-            }
+            (None, Some(id)) if same => Some(Enqueued::Existing(JobId(id))),
             (None, Some(id)) => Some(Enqueued::Conflict(JobId(id))),
             (None, None) => None,
         };
     }
     Ok(())
+}
+
+/// Anything that runs statements with typed parameters.
+pub(crate) trait Query {
+    /// Runs one.
+    fn typed(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
+}
+
+impl<Q: Query + Sync> Sink for &Q {
+    async fn insert(&mut self, now: Option<i64>, columns: &Columns<'_>) -> Result<Inserted, StoreError> {
+        let (horizon, count) = (ceil_ms(HORIZON), columns.ids.len() as i64);
+        let mut parameters: Vec<Parameter<'_>> =
+            vec![(&now, Type::INT8), (&horizon, Type::INT8), (&count, Type::INT8)];
+        parameters.extend(columns.parameters());
+        let rows = self.typed(INSERT, &parameters).await?;
+        let row = rows.first().ok_or_else(nothing)?;
+        Ok(Inserted {
+            late: row.try_get("late").sorted()?,
+            added: row.try_get("added").sorted()?,
+            ids: row.try_get("ids").sorted()?,
+        })
+    }
+
+    async fn find(&mut self, wanted: &Wanted<'_>) -> Result<Vec<Found>, StoreError> {
+        let Wanted { ids, tenants, keys } = wanted;
+        let parameters: [Parameter<'_>; 3] =
+            [(ids, Type::UUID_ARRAY), (tenants, Type::TEXT_ARRAY), (keys, Type::TEXT_ARRAY)];
+        let rows = self.typed(FIND, &parameters).await?;
+        let found = |row: &Row| {
+            Ok(Found {
+                place: row.try_get("place").sorted()?,
+                by_id: row.try_get("by_id").sorted()?,
+                by_key: row.try_get("by_key").sorted()?,
+                fingerprint: row.try_get("fingerprint").sorted()?,
+            })
+        };
+        rows.iter().map(found).collect()
+    }
 }
 
 /// The error for a statement that should always answer with a row.

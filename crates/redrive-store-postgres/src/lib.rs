@@ -25,8 +25,11 @@ mod reclaim;
 mod records;
 mod row;
 mod settle;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 mod stats;
 mod tls;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;

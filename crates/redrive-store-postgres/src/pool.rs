@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::enqueue::Run;
+use crate::enqueue::Query;
 use crate::error::{Sorted, sort};
 
 /// A parameter with its type. Types are sent along, so that a statement needs one round trip and no name, and a pooler may
@@ -131,8 +131,8 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-impl Run for Pool {
-    async fn run(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StoreError> {
+impl Query for Pool {
+    async fn typed(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StoreError> {
         self.query(sql, parameters).await
     }
 }

@@ -1,0 +1,212 @@
+//! Enqueues inside transactions of others: by SQL from any language, and from Rust by tokio-postgres and sqlx.
+
+use std::time::Duration;
+
+use redrive_core::store::{ClaimRequest, Enqueued};
+use redrive_core::{
+    IdempotencyKey, Job, JobId, Kind, NewJob, Policy, PolicyName, PolicyRef, Priority, Queue, Start, State,
+    Store, StoreError, Tenant, Timestamp, WorkerId, catalog,
+};
+use redrive_store_postgres::{Options, PostgresStore};
+use redrive_testkit::servers::Postgres;
+use sqlx_core::connection::Connection as _;
+use sqlx_postgres::PgConnection;
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+/// A server, a store on it with the default policy, and a connection beside the store.
+struct Scene {
+    server: Postgres,
+    store: PostgresStore,
+    client: Client,
+    policy: PolicyRef,
+}
+
+impl Scene {
+    async fn open() -> Self {
+        let server = Postgres::start_with(&[("fsync", "off")]);
+        let store = PostgresStore::open(&server.address(), Options::default()).await.expect("it opens");
+        let name = PolicyName::new("default").expect("legal");
+        let policy = catalog::put(&store, &name, &Policy::default()).await.expect("stored");
+        let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.expect("it answers");
+        tokio::spawn(connection);
+        client.batch_execute("CREATE TABLE orders (id integer PRIMARY KEY)").await.expect("a table");
+        Self { server, store, client, policy }
+    }
+
+    fn job(&self) -> NewJob {
+        let kind = Kind::new("ship").expect("legal");
+        NewJob::new(JobId(Uuid::now_v7()), kind, self.policy.clone(), br#"{"order":7}"#.to_vec())
+    }
+
+    /// Calls `redrive.enqueue` with these arguments.
+    async fn call(&self, arguments: &str) -> Result<Uuid, tokio_postgres::Error> {
+        let sql = format!("SELECT redrive.enqueue({arguments})");
+        Ok(self.client.query_one(sql.as_str(), &[]).await?.get(0))
+    }
+
+    /// The refusal of a call that must fail: its code and its message.
+    async fn refusal(&self, arguments: &str) -> (String, String) {
+        let error = self.call(arguments).await.expect_err(arguments);
+        let error = error.as_db_error().expect("the server refuses it");
+        (error.code().code().to_owned(), error.message().to_owned())
+    }
+
+    async fn job_of(&self, id: Uuid) -> Option<Job> {
+        self.store.get(vec![JobId(id)]).await.expect("get").pop().flatten()
+    }
+
+    async fn pending(&self) -> u64 {
+        self.store.stats().await.expect("stats").in_state(State::Pending)
+    }
+}
+
+#[tokio::test]
+async fn by_sql_a_commit_enqueues_and_a_rollback_never_did() {
+    let scene = Scene::open().await;
+    let call = "SELECT redrive.enqueue('ship', '{\"order\":7}')";
+    scene.server.run(&format!("BEGIN; INSERT INTO orders VALUES (7); {call}; ROLLBACK"));
+    assert_eq!(scene.pending().await, 0);
+    scene.server.run(&format!("BEGIN; INSERT INTO orders VALUES (7); {call}; COMMIT"));
+    assert_eq!(scene.pending().await, 1);
+    let request = ClaimRequest {
+        worker: WorkerId::new("w").expect("legal"),
+        queues: vec![],
+        kinds: vec![],
+        limit: 10,
+        lease: Duration::from_secs(30),
+    };
+    let jobs = scene.store.claim(request).await.expect("claim").jobs;
+    let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
+    assert_eq!((job.payload.as_slice(), job.kind.as_str()), (&br#"{"order":7}"#[..], "ship"));
+    assert_eq!((&job.policy, job.id.0.get_version_num()), (&scene.policy, 7));
+}
+
+#[tokio::test]
+async fn by_sql_every_argument_arrives() {
+    let scene = Scene::open().await;
+    let id = Uuid::now_v7();
+    let arguments = format!(
+        "kind => 'k', payload => '[1]', queue => 'q', priority => 9, run_at => now() + interval '1 hour', key => 'order-7', \
+         policy => 'default', tenant => 't', timeout => interval '1.5 s', id => '{id}'"
+    );
+    let before = scene.store.stats().await.expect("stats").now;
+    assert_eq!(scene.call(&arguments).await.expect("enqueued"), id);
+    let job = scene.job_of(id).await.expect("it is there");
+    assert_eq!(job.queue, Queue::new("q").expect("legal"));
+    assert_eq!(job.priority, Priority::MAX);
+    assert_eq!(job.tenant, Tenant::new("t").expect("legal"));
+    assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(job.key, Some(IdempotencyKey::new("order-7").expect("legal")));
+    assert_eq!(job.payload, b"[1]");
+    let wait = job.next_run_at.since(before);
+    assert!((3_599..3_660).contains(&wait.as_secs()), "{wait:?}");
+    assert_eq!((job.began_at, job.run, job.attempt), (job.next_run_at, 1, 0));
+}
+
+#[tokio::test]
+async fn by_sql_and_from_rust_one_key_is_one_job() {
+    let scene = Scene::open().await;
+    let key = || IdempotencyKey::new("order-7").expect("legal");
+    let first = scene.call("'ship', '{\"order\":7}', key => 'order-7'").await.expect("enqueued");
+    assert_eq!(scene.call("'ship', '{\"order\":7}', key => 'order-7'").await.expect("again"), first);
+    let again = scene.store.enqueue(vec![scene.job().with_key(key())]).await.expect("enqueue");
+    assert_eq!(again, [Enqueued::Existing(JobId(first))]);
+    let other = NewJob { payload: b"{}".to_vec(), ..scene.job() }.with_key(key());
+    let conflict = scene.store.enqueue(vec![other]).await.expect("enqueue");
+    assert_eq!(conflict, [Enqueued::Conflict(JobId(first))]);
+    let (code, message) = scene.refusal("'ship', '{}', key => 'order-7'").await;
+    assert!(code == "23505" && message.contains(&first.to_string()), "{code} {message}");
+    assert_eq!(scene.pending().await, 1);
+}
+
+#[tokio::test]
+async fn by_sql_what_is_not_legal_is_refused_and_says_why() {
+    let scene = Scene::open().await;
+    for (arguments, code, part) in [
+        ("'ship', policy => 'none'", "42704", "there is no policy named 'none'"),
+        ("''", "22023", "kind must be from 1 to 128 bytes"),
+        ("repeat('x', 129)", "22023", "kind must be from 1 to 128 bytes"),
+        ("E'a\\nb'", "22023", "kind must not contain control characters"),
+        ("'ship', queue => NULL", "22023", "queue must be"),
+        ("'ship', priority => 10", "22023", "priority must be from 0 to 9"),
+        ("'ship', run_at => now() + interval '367 days'", "22023", "run_at must be at most one year ahead"),
+        ("'ship', to_json(repeat('x', 100000))", "22023", "payload is 100002 bytes long"),
+        ("'ship', '{'", "22P02", "json"),
+    ] {
+        let refusal = scene.refusal(arguments).await;
+        assert!(refusal.0 == code && refusal.1.contains(part), "{arguments}: {refusal:?}");
+    }
+    assert_eq!(scene.pending().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_tokio_postgres_a_commit_enqueues_and_wakes_and_a_rollback_never_did() {
+    let mut scene = Scene::open().await;
+    let (job, lost) = (scene.job(), scene.job());
+    let other = PostgresStore::open(&scene.server.address(), Options::default()).await.expect("it opens");
+    let wake = claim_nothing(&other).await;
+
+    let mut transaction = scene.client.transaction().await.expect("begun");
+    let answer = scene.store.enqueue_in(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
+    assert_eq!(answer, [Enqueued::Created(lost.id)]);
+    transaction.rollback().await.expect("rolled back");
+    assert_eq!(scene.job_of(lost.id.0).await, None);
+
+    let mut transaction = scene.client.transaction().await.expect("begun");
+    scene.store.enqueue_in(&mut transaction, vec![job.clone()]).await.expect("enqueued");
+    let seen = other.get(vec![job.id]).await.expect("get");
+    assert_eq!(seen, [None], "nobody sees it before the commit");
+    let early = tokio::time::timeout(Duration::from_millis(100), other.wait(wake)).await;
+    assert!(early.is_err(), "nobody wakes before the commit");
+    transaction.commit().await.expect("committed");
+    assert!(scene.job_of(job.id.0).await.is_some());
+    tokio::time::timeout(Duration::from_secs(5), other.wait(wake)).await.expect("others wake");
+    assert_eq!(scene.pending().await, 1);
+}
+
+#[tokio::test]
+async fn from_tokio_postgres_what_is_not_legal_leaves_the_transaction_alone() {
+    let mut scene = Scene::open().await;
+    let late = NewJob { start: Start::At(Timestamp::MAX), ..scene.job() };
+    let job = scene.job();
+    let mut transaction = scene.client.transaction().await.expect("begun");
+    let error = scene.store.enqueue_in(&mut transaction, vec![job.clone(), late]).await.expect_err("refused");
+    assert!(matches!(&error, StoreError::Invalid(invalid) if invalid.field == "runAt"), "{error:?}");
+    let again = scene.store.enqueue_in(&mut transaction, vec![job.clone(), job.clone()]).await;
+    assert_eq!(again.expect("enqueued"), [Enqueued::Created(job.id), Enqueued::Existing(job.id)]);
+    transaction.commit().await.expect("committed");
+    assert_eq!(scene.pending().await, 1);
+}
+
+#[tokio::test]
+async fn from_sqlx_a_commit_enqueues_and_a_rollback_never_did() {
+    let scene = Scene::open().await;
+    let mut connection = PgConnection::connect(&scene.server.address()).await.expect("it answers");
+    let keyed = || scene.job().with_key(IdempotencyKey::new("order-7").expect("legal"));
+    let (job, lost) = (keyed(), keyed());
+
+    let mut transaction = connection.begin().await.expect("begun");
+    let answer = scene.store.enqueue_in_sqlx(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
+    assert_eq!(answer, [Enqueued::Created(lost.id)]);
+    transaction.rollback().await.expect("rolled back");
+
+    let mut transaction = connection.begin().await.expect("begun");
+    let answer = scene.store.enqueue_in_sqlx(&mut transaction, vec![job.clone(), lost]).await;
+    assert_eq!(answer.expect("enqueued"), [Enqueued::Created(job.id), Enqueued::Existing(job.id)]);
+    transaction.commit().await.expect("committed");
+    assert_eq!(scene.pending().await, 1);
+    let stored = scene.job_of(job.id.0).await.expect("it is there");
+    assert_eq!((stored.payload, stored.key), (job.payload, job.idempotency.map(|asked| asked.key)));
+}
+
+async fn claim_nothing(store: &PostgresStore) -> redrive_core::store::Wake {
+    let request = ClaimRequest {
+        worker: WorkerId::new("w").expect("legal"),
+        queues: vec![],
+        kinds: vec![],
+        limit: 0,
+        lease: Duration::from_secs(1),
+    };
+    store.claim(request).await.expect("claim").wake
+}
