@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::invalid::Invalid;
 use crate::lifecycle::State;
-use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX};
+use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX, check_text};
 use crate::names::{IdempotencyKey, Kind, Queue, Tenant, WorkerId};
 use crate::policy::{Policy, PolicyRef};
 use crate::time::Timestamp;
@@ -181,6 +181,8 @@ impl NewJob {
         if self.subject.as_ref().is_some_and(|text| text.len() > SUBJECT_BYTES_MAX) {
             return Err(Invalid::new("subject", format!("at most {SUBJECT_BYTES_MAX} bytes are allowed")));
         }
+        check_text("metadata", self.metadata.as_deref())?;
+        check_text("subject", self.subject.as_deref())?;
         if self.lease.is_some_and(|lease| !(LEASE_MIN..=LEASE_MAX).contains(&lease)) {
             return Err(Invalid::new("lease", format!("must be from {LEASE_MIN:?} to {LEASE_MAX:?}")));
         }

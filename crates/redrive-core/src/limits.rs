@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::invalid::Invalid;
+
 /// Bytes of payload kept on the job's row: a body of 64 KiB with what says where it goes. Larger ones belong in an object
 /// store.
 pub const PAYLOAD_BYTES_MAX: usize = 96 * 1024;
@@ -38,8 +40,20 @@ pub const ANNOTATIONS_BYTES_MAX: usize = 8 * 1024;
 /// Entries in a schedule backoff.
 pub const DELAYS_ITEMS_MAX: usize = 100;
 
-/// Shortens `text` to [`ERROR_BYTES_MAX`] at a character boundary, so that one huge error cannot bloat a row.
+/// Refuses text with a NUL in it, which not every store can hold.
+pub(crate) fn check_text(field: &'static str, text: Option<&str>) -> Result<(), Invalid> {
+    match text {
+        Some(text) if text.contains('\0') => Err(Invalid::new(field, "must not contain a NUL character")),
+        _ => Ok(()),
+    }
+}
+
+/// Shortens `text` to [`ERROR_BYTES_MAX`] at a character boundary, so that one huge error cannot bloat a row, and shows a
+/// NUL as what it is, because not every store can hold one.
 pub fn cut_error(mut text: String) -> String {
+    if text.contains('\0') {
+        text = text.replace('\0', "\u{fffd}");
+    }
     if text.len() > ERROR_BYTES_MAX {
         let mut end = ERROR_BYTES_MAX - "…".len();
         while !text.is_char_boundary(end) {
@@ -67,5 +81,6 @@ mod tests {
             assert!(cut.ends_with('…'));
         }
         assert_eq!(cut_error("short".into()), "short");
+        assert_eq!(cut_error("a\0b".into()), "a\u{fffd}b");
     }
 }

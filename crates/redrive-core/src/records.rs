@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use crate::invalid::Invalid;
-use crate::limits::{NAME_BYTES_MAX, RECORD_BYTES_MAX};
+use crate::limits::{NAME_BYTES_MAX, RECORD_BYTES_MAX, check_text};
 use crate::store::StoreError;
 
 /// The kind of record whose presence stops claims: its id is the queue's name, or [`EVERY_QUEUE`].
@@ -61,6 +61,7 @@ impl Change {
                     format!("must be from 1 to {} bytes long", 2 * NAME_BYTES_MAX),
                 ));
             }
+            check_text(field, Some(name))?;
         }
         if self.value.as_ref().is_some_and(|value| value.len() > RECORD_BYTES_MAX) {
             return Err(Invalid::new("value", format!("at most {RECORD_BYTES_MAX} bytes are allowed")));

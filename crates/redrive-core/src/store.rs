@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::invalid::Invalid;
 use crate::job::{Attempt, Entry, Job, JobId, Lease, NewJob};
 use crate::lifecycle::State;
-use crate::limits::{BATCH_ITEMS_MAX, DETAIL_BYTES_MAX, FOLLOW_UPS_MAX, OUTPUT_BYTES_MAX};
+use crate::limits::{BATCH_ITEMS_MAX, DETAIL_BYTES_MAX, FOLLOW_UPS_MAX, OUTPUT_BYTES_MAX, check_text};
 use crate::names::{Kind, Queue, WorkerId};
 use crate::records::Records;
 use crate::time::Timestamp;
@@ -198,6 +198,12 @@ impl Settlement {
         let detail = self.entry.as_ref().and_then(|entry| entry.detail.as_ref());
         if detail.is_some_and(|detail| detail.len() > DETAIL_BYTES_MAX) {
             return Err(Invalid::new("detail", format!("at most {DETAIL_BYTES_MAX} bytes are allowed")));
+        }
+        check_text("error", self.error.as_deref())?;
+        if let Some(Entry { outcome, error, detail, .. }) = &self.entry {
+            check_text("outcome", Some(outcome))?;
+            check_text("error", error.as_deref())?;
+            check_text("detail", detail.as_deref())?;
         }
         self.follow_ups.iter().try_for_each(NewJob::check)?;
         match &self.verdict {

@@ -226,6 +226,8 @@ async fn an_illegal_job_refuses_the_whole_batch(stage: Stage) {
         ("lease", NewJob { lease: Some(LEASE_MIN - Duration::from_millis(1)), ..stage.new_job() }),
         ("lease", NewJob { lease: Some(LEASE_MAX + Duration::from_millis(1)), ..stage.new_job() }),
         ("metadata", NewJob { metadata: Some("x".repeat(PAYLOAD_BYTES_MAX + 1)), ..stage.new_job() }),
+        ("metadata", NewJob { metadata: Some("a\0b".to_owned()), ..stage.new_job() }),
+        ("subject", NewJob { subject: Some("a\0b".to_owned()), ..stage.new_job() }),
         ("runAt", NewJob { start: Start::After(HORIZON + ms(1)), ..stage.new_job() }),
         ("runAt", NewJob { start: Start::At(stage.now().after(HORIZON + ms(1))), ..stage.new_job() }),
     ];

@@ -186,12 +186,15 @@ async fn limits_are_exact_and_named(stage: Stage) {
         ("kind", change(&(longest.clone() + "x"), "x", Expect::Any, None)),
         ("id", change("k", "", Expect::Any, None)),
         ("id", change("k", &(longest.clone() + "x"), Expect::Any, None)),
+        ("kind", change("a\0b", "x", Expect::Any, None)),
+        ("id", change("k", "a\0b", Expect::Any, None)),
         ("value", change("k", "x", Expect::Any, Some(vec![0; RECORD_BYTES_MAX + 1]))),
     ];
     for (field, change) in cases {
         assert_eq!(refused(stage.store.write(change).await).field, field);
     }
     assert_eq!(read(&stage, "k", "x").await, None);
+    assert_eq!(read(&stage, "k", "a\0b").await, None);
 }
 
 fn change(kind: &str, id: &str, expect: Expect, value: Option<Vec<u8>>) -> Change {

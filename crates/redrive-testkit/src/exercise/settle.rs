@@ -29,6 +29,7 @@ chapter!("settle":
     a_lost_lease_leaves_no_log,
     a_job_that_was_redriven_shuts_out_its_earlier_run,
     too_much_output_refuses_the_whole_batch,
+    text_that_not_every_store_can_hold_refuses_the_whole_batch,
     a_batch_that_is_too_large_is_refused,
     an_empty_batch_is_no_error,
 );
@@ -272,6 +273,25 @@ async fn too_much_output_refuses_the_whole_batch(stage: Stage) {
     assert_eq!(stage.content().await, before);
     stage.store.settle(batch(OUTPUT_BYTES_MAX)).await.expect("the largest output");
     assert_eq!(stage.job(two.id).await.output.map(|output| output.len()), Some(OUTPUT_BYTES_MAX));
+}
+
+async fn text_that_not_every_store_can_hold_refuses_the_whole_batch(stage: Stage) {
+    let (one, two) = (stage.running().await, stage.running().await);
+    let before = stage.content().await;
+    let bad = || Some("a\0b".to_owned());
+    let plain = || settlement(two.lease(), Verdict::Retry(ms(1)));
+    let logged = |entry| Settlement { entry: Some(entry), ..plain() };
+    let cases = [
+        ("error", Settlement { error: bad(), ..plain() }),
+        ("error", logged(Entry { error: bad(), ..entry(&two, "failed") })),
+        ("detail", logged(Entry { detail: bad(), ..entry(&two, "failed") })),
+        ("outcome", logged(entry(&two, "a\0b"))),
+    ];
+    for (field, bad) in cases {
+        let batch = vec![settlement(one.lease(), Verdict::Complete(None)), bad];
+        assert_eq!(refused(stage.store.settle(batch).await).field, field);
+        assert_eq!(stage.content().await, before, "{field}");
+    }
 }
 
 async fn a_batch_that_is_too_large_is_refused(stage: Stage) {
