@@ -53,6 +53,20 @@ fn without_code(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
+/// The same error for another caller.
+pub(crate) fn again(error: &StoreError) -> StoreError {
+    let cause = || explain(std::error::Error::source(error).unwrap_or(error)).into();
+    match error {
+        StoreError::Unavailable(_) => StoreError::Unavailable(cause()),
+        StoreError::Busy(_) => StoreError::Busy(cause()),
+        StoreError::Full(_) => StoreError::Full(cause()),
+        StoreError::Refused(text) => StoreError::Refused(text.clone()),
+        StoreError::Invalid(invalid) => StoreError::Invalid(invalid.clone()),
+        StoreError::Corrupt(text) => StoreError::Corrupt(text.clone()),
+        StoreError::Failed(_) => StoreError::Failed(cause()),
+    }
+}
+
 /// An error with its causes.
 pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

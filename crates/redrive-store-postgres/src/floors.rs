@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 use redrive_core::Timestamp;
 use uuid::Uuid;
 
+use crate::look::FullLook;
 use crate::row::Read;
 
-/// The longest time between two full looks while they are cheap.
+/// Between two full looks while they are cheap.
 const FULL_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A full look that takes long is made so much less often: they cost a twentieth of the time at most.
-const FULL_LOOK_SHARE: u32 = 20;
 /// What was due so long before a claim is not expected to appear any more, outside a full look.
 const LATE: Duration = Duration::from_millis(500);
 
@@ -24,10 +23,16 @@ const LATE: Duration = Duration::from_millis(500);
 type Place = (i64, Uuid);
 
 /// The places that this node has come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Floors {
     by_lane: HashMap<i32, Place>,
-    next_full_look: Option<Instant>,
+    full_look: FullLook,
+}
+
+impl Default for Floors {
+    fn default() -> Self {
+        Self { by_lane: HashMap::new(), full_look: FullLook::every(FULL_LOOK_EVERY) }
+    }
 }
 
 /// Lanes with the places to begin at, as columns.
@@ -42,9 +47,7 @@ pub(crate) struct Begin {
 impl Floors {
     /// Where the next claim begins.
     pub(crate) fn begin(&mut self, now: Instant) -> Begin {
-        if self.next_full_look.is_none_or(|at| at <= now) {
-            // One claim makes the full look; others go on meanwhile.
-            self.next_full_look = Some(now + FULL_LOOK_EVERY);
+        if self.full_look.is_due(now) {
             return Begin { full: true, ..Begin::default() };
         }
         let mut begin = Begin::default();
@@ -59,8 +62,7 @@ impl Floors {
     /// Takes note of what a claim has taken.
     pub(crate) fn claimed(&mut self, begin: &Begin, taken: &[Read], now: Timestamp, took: Duration) {
         if begin.full {
-            let pause = (took * FULL_LOOK_SHARE).max(FULL_LOOK_EVERY);
-            self.next_full_look = Some(Instant::now() + pause);
+            self.full_look.made(Instant::now(), took);
         }
         let late = (now.before(LATE).as_ms(), Uuid::nil());
         let mut last: HashMap<i32, Place> = HashMap::new();
@@ -86,5 +88,58 @@ impl Floors {
     /// Begins everywhere from the very beginning again.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::store::Unreadable;
+    use redrive_core::{JobId, Lease};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_000_000);
+    const SOON: Duration = Duration::from_millis(1);
+
+    /// A row that was claimed; what else is in it does not matter here.
+    fn taken(lane: i32, next_run_at: i64) -> Read {
+        let lease = Lease { id: JobId(Uuid::from_u128(next_run_at.unsigned_abs().into())), epoch: 1 };
+        let job = Err(Unreadable { lease, run: 1, attempt: 1, problem: String::new() });
+        Read { id: lease.id, lane, next_run_at, job }
+    }
+
+    fn begin(floors: &mut Floors, now: Instant) -> Option<i64> {
+        let begin = floors.begin(now);
+        assert!(!begin.full);
+        begin.at.first().copied()
+    }
+
+    #[test]
+    fn claims_begin_where_the_last_one_ended_but_leave_room_for_late_commits() {
+        let (mut floors, start) = (Floors::default(), Instant::now());
+        let full = floors.begin(start);
+        assert!(full.full && full.lanes.is_empty());
+        floors.claimed(&full, &[taken(1, 5_000), taken(1, 7_000)], NOW, SOON);
+        assert_eq!(begin(&mut floors, start), Some(7_000));
+        let next = floors.begin(start);
+        floors.claimed(&next, &[taken(1, 999_900)], NOW, SOON);
+        assert_eq!(begin(&mut floors, start), Some(999_500));
+        floors.claimed(&next, &[taken(1, 8_000)], NOW, SOON);
+        assert_eq!(begin(&mut floors, start), Some(999_500), "it does not go back by itself");
+    }
+
+    #[test]
+    fn what_a_full_look_finds_early_has_more_behind_it() {
+        let (mut floors, start) = (Floors::default(), Instant::now());
+        let full = floors.begin(start);
+        floors.claimed(&full, &[taken(1, 500_000)], NOW, SOON);
+        let again = floors.begin(start + 2 * FULL_LOOK_EVERY);
+        assert!(again.full);
+        floors.claimed(&again, &[taken(1, 3_000)], NOW, SOON);
+        assert_eq!(begin(&mut floors, start), Some(3_000));
+        floors.lower(Timestamp::from_ms(2_000));
+        assert_eq!(begin(&mut floors, start), Some(2_000));
+        floors.forget();
+        assert!(floors.begin(start).full);
     }
 }

@@ -12,10 +12,13 @@ mod enqueue;
 mod error;
 mod extend;
 mod floors;
+mod gather;
 mod get;
 mod lanes;
+mod leases;
 mod list;
 mod listen;
+mod look;
 mod migrate;
 mod open;
 mod operate;
@@ -65,7 +68,11 @@ impl Store for PostgresStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         check_batch(jobs.len())?;
         enqueue::check(&jobs)?;
-        let enqueued = enqueue::enqueue(&self.inner, &jobs).await?;
+        let enqueued = if jobs.len() < gather::LARGE {
+            gather::Gather::enqueue(&self.inner, jobs).await?
+        } else {
+            enqueue::enqueue(&self.inner, &jobs).await?
+        };
         self.wake_if(enqueued.iter().any(|each| matches!(each, Enqueued::Created(_))));
         Ok(enqueued)
     }

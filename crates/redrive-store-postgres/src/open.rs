@@ -14,7 +14,9 @@ use crate::PostgresStore;
 use crate::address::Address;
 use crate::error::Sorted;
 use crate::floors::Floors;
+use crate::gather::Gather;
 use crate::lanes::{Lanes, SharedLanes};
+use crate::leases::LeaseFloors;
 use crate::listen::Ears;
 use crate::migrate;
 use crate::pool::{Connect, Pool};
@@ -71,6 +73,8 @@ impl PostgresStore {
             heartbeats,
             lanes,
             floors: Mutex::default(),
+            leases: Mutex::default(),
+            gather: Gather::default(),
             clock: options.clock,
             wakes,
             seen,
@@ -123,6 +127,8 @@ pub(crate) struct Inner {
     pub(crate) heartbeats: Arc<Pool>,
     pub(crate) lanes: SharedLanes,
     floors: Mutex<Floors>,
+    leases: Mutex<LeaseFloors>,
+    pub(crate) gather: Gather,
     clock: Option<Arc<dyn Clock>>,
     wakes: Arc<watch::Sender<u64>>,
     seen: watch::Receiver<u64>,
@@ -162,6 +168,18 @@ impl Inner {
     /// Where claims begin.
     pub(crate) fn floors(&self) -> MutexGuard<'_, Floors> {
         self.floors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where looks for ended leases begin.
+    pub(crate) fn leases(&self) -> MutexGuard<'_, LeaseFloors> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs something on the store's own thread.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(work);
+        }
     }
 
     /// Makes claims look where these jobs will be, if their time has passed already.

@@ -1,5 +1,7 @@
 //! Takes over leases that have run out.
 
+use std::time::Instant;
+
 use redrive_core::store::{Claimed, ReclaimRequest};
 use redrive_core::time::ceil_ms;
 use redrive_core::{StoreError, Timestamp};
@@ -8,13 +10,15 @@ use tokio_postgres::types::Type;
 use crate::claim;
 use crate::enqueue::nothing;
 use crate::error::Sorted;
+use crate::leases::Look;
 use crate::open::Inner;
 
 pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<Claimed, StoreError> {
     let wake = inner.wakes();
     let kinds: Vec<&str> = request.kinds.iter().map(|kind| kind.as_str()).collect();
     let (now, limit, lease) = (inner.manual_now(), request.limit as i64, ceil_ms(request.lease));
-    let begin = i64::MIN;
+    let started = Instant::now();
+    let (begin, full) = inner.leases().begin(&request.kinds, started, now);
     let rows = inner
         .pool
         .query(
@@ -31,10 +35,13 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
         .await?;
     let now = Timestamp::from_ms(rows.first().ok_or_else(nothing)?.try_get("now").sorted()?);
     let lanes = inner.lanes_of(&rows).await?;
+    let took = started.elapsed();
     let mut ended = Vec::with_capacity(rows.len());
     for (row, read) in rows.iter().zip(claim::reads(&rows, &lanes)?) {
         ended.push((row.try_get::<_, i64>("ended").sorted()?, read.id, read));
     }
+    let complete = ended.len() < request.limit;
+    inner.leases().looked(&request.kinds, Look { full, complete, now, took });
     ended.sort_by_key(|(ended, id, _)| (*ended, *id));
     Ok(claim::leased(ended.into_iter().map(|(_, _, read)| read).collect(), now, wake))
 }

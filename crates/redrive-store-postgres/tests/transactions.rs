@@ -28,7 +28,8 @@ impl Scene {
         let store = PostgresStore::open(&server.address(), Options::default()).await.expect("it opens");
         let name = PolicyName::new("default").expect("legal");
         let policy = catalog::put(&store, &name, &Policy::default()).await.expect("stored");
-        let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.expect("it answers");
+        let (client, connection) =
+            tokio_postgres::connect(&server.address(), NoTls).await.expect("it answers");
         tokio::spawn(connection);
         client.batch_execute("CREATE TABLE orders (id integer PRIMARY KEY)").await.expect("a table");
         Self { server, store, client, policy }
