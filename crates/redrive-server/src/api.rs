@@ -7,6 +7,7 @@ use axum::Router;
 use redrive_core::store::Backend;
 use redrive_core::{StoreError, Timestamp};
 use redrive_delivery::Parts;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Keyring;
@@ -23,6 +24,8 @@ pub struct Api {
     pub(crate) policies: Policies,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Tells the driver of operations that one has begun here.
+    pub(crate) begun: Notify,
     closing: CancellationToken,
 }
 
@@ -48,6 +51,7 @@ impl Api {
             policies: Policies::new(store.clone()),
             events: Arc::new(Events::new(closing.clone())),
             metrics: Arc::new(Metrics::new()),
+            begun: Notify::new(),
             parts,
             store,
             closing,

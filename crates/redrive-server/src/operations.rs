@@ -26,8 +26,10 @@ use crate::wire::status::Status;
 const KIND: &str = "operation";
 /// How long a node that fell silent keeps an operation.
 const OWNED: Duration = Duration::from_secs(15);
-/// Time from one look at the operations to the next.
+/// Time from one look at the operations to the next while one is under way.
 const TICK: Duration = Duration::from_millis(500);
+/// The same while none is: what begins here is looked at sooner, what begins elsewhere is driven there.
+const REST: Duration = Duration::from_secs(5);
 /// Letters in one step.
 const STEP_ITEMS_MAX: usize = 500;
 /// How much of a rate one step takes.
@@ -147,7 +149,8 @@ pub(crate) async fn count(store: &dyn Backend, filter: Filter) -> Result<u64, St
 
 /// Drives operations until `closing` is cancelled.
 pub(crate) async fn drive(api: Arc<Api>, closing: CancellationToken) {
-    let mut driver = Driver { api, me: uuid::Uuid::now_v7().to_string(), due: HashMap::new() };
+    let me = uuid::Uuid::now_v7().to_string();
+    let mut driver = Driver { api, me, due: HashMap::new(), busy: false };
     loop {
         let moved = driver.sweep().await.unwrap_or_else(|problem| {
             tracing::warn!(?problem, "operations could not be driven");
@@ -157,6 +160,7 @@ pub(crate) async fn drive(api: Arc<Api>, closing: CancellationToken) {
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
+            () = driver.api.begun.notified() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -167,12 +171,15 @@ struct Driver {
     me: String,
     /// When the next step of an operation with a rate may go.
     due: HashMap<String, Instant>,
+    /// Whether an operation was under way at the last look.
+    busy: bool,
 }
 
 impl Driver {
     /// One step of each operation; says whether any could go on at once.
     async fn sweep(&mut self) -> Answer<bool> {
         let (mut after, mut moved) = (None, false);
+        self.busy = false;
         loop {
             let records = self.api.store.scan(KIND, after.as_deref(), READ_ITEMS).await?;
             for record in &records {
@@ -195,7 +202,10 @@ impl Driver {
             }
         };
         match kept.state {
-            OperationState::Running => self.step(record, kept).await,
+            OperationState::Running => {
+                self.busy = true;
+                self.step(record, kept).await
+            }
             OperationState::Done | OperationState::CanaryFailed | OperationState::Stopped => {
                 self.due.remove(&record.id);
                 self.forget(record, &kept).await
@@ -238,7 +248,8 @@ impl Driver {
 
     /// Makes this node the owner, or renews that; none means that another node has it.
     async fn own(&self, record: &Record, kept: &mut Kept) -> Answer<Option<u64>> {
-        let now = api::now();
+        // The store's clock, on which all nodes agree.
+        let now = self.api.store.stats().await?.now;
         let mine = kept.owner.as_ref() == Some(&self.me);
         if !mine && kept.owner.is_some() && kept.owned_until > now {
             return Ok(None);
@@ -292,7 +303,8 @@ impl Driver {
     /// The time to the next step that a rate allows; one that is overdue waits for something else.
     fn pause(&self, now: Instant) -> Duration {
         let next = self.due.values().filter(|due| **due > now).min();
-        next.map_or(TICK, |due| TICK.min(*due - now))
+        let tick = if self.busy { TICK } else { REST };
+        next.map_or(tick, |due| tick.min(*due - now))
     }
 
     fn pace(&mut self, id: &str, kept: &Kept, acted: usize) {

@@ -8,6 +8,7 @@ mod document;
 mod escalation;
 mod events;
 mod grpc;
+mod nodes;
 mod outage;
 mod s3;
 mod shutdown;

@@ -92,6 +92,7 @@ async fn begin(api: &Api, caller: &Caller, new: NewOperation, dry_run: bool) -> 
         return Ok(Json(DryRun { matched }).into_response());
     }
     let (id, kept) = operations::begin(&*api.store, new).await?;
+    api.begun.notify_one();
     let location = [(header::LOCATION, format!("/operations/{id}"))];
     Ok((StatusCode::ACCEPTED, location, Json(kept.show(id))).into_response())
 }
