@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod chance;
+pub mod finding;
 pub mod invalid;
 pub mod job;
 pub mod lifecycle;
@@ -18,6 +19,7 @@ pub mod time;
 pub mod verdict;
 
 pub use chance::Chance;
+pub use finding::{Finding, Gravity};
 pub use invalid::Invalid;
 pub use job::{Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start};
 pub use lifecycle::State;
