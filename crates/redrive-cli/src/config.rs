@@ -53,6 +53,20 @@ pub(crate) struct Flags {
     secret_key: Option<String>,
 }
 
+/// Which store, for commands that need nothing else.
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// The store: sqlite:FILE or postgres://USER:PASSWORD@HOST/DATABASE
+    #[arg(
+        long,
+        env = "REDRIVE_STORE",
+        hide_env_values = true,
+        default_value = DEFAULT_STORE,
+        value_name = "ADDRESS"
+    )]
+    pub(crate) store: String,
+}
+
 /// A part of the service.
 #[derive(ValueEnum, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]

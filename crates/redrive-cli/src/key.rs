@@ -5,7 +5,7 @@ use redrive::Redrive;
 use redrive_core::Tenant;
 use redrive_server::keys::{self, NewKey, Scope};
 
-use crate::config::DEFAULT_STORE;
+use crate::config::Place;
 use crate::serve::runtime;
 
 /// What to do with keys.
@@ -38,14 +38,6 @@ pub(crate) struct Create {
     scope: Scope,
     #[command(flatten)]
     place: Place,
-}
-
-/// Which store.
-#[derive(clap::Args)]
-pub(crate) struct Place {
-    /// The store
-    #[arg(long, env = "REDRIVE_STORE", default_value = DEFAULT_STORE, value_name = "ADDRESS")]
-    store: String,
 }
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod demo;
 mod key;
+mod migrate;
 mod policy;
 mod serve;
 mod telemetry;
@@ -33,6 +34,10 @@ enum Verb {
     /// Make, show and revoke API keys
     #[command(subcommand)]
     Key(key::Verb),
+    /// Make or update a store's tables, and do nothing else
+    ///
+    /// A service does this when it starts. Do it apart where its role may not change tables, or before many start at once.
+    Migrate(config::Place),
     /// Measure the engine on this machine, beside raw probes
     Bench(bench::Arguments),
     /// Look at retry policies
@@ -42,18 +47,20 @@ enum Verb {
 
 /// 0 worked, 1 did not, 2 was not asked rightly (clap's own).
 fn main() -> ExitCode {
-    let done = match Arguments::parse().verb {
-        Verb::Serve(arguments) => serve::run(arguments),
-        Verb::Demo(arguments) => demo::run(&arguments),
-        Verb::Key(verb) => key::run(verb),
-        Verb::Bench(arguments) => bench::run(&arguments),
-        Verb::Policy(verb) => policy::run(verb),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+    run(Arguments::parse().verb).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    match verb {
+        Verb::Serve(arguments) => serve::run(arguments)?,
+        Verb::Demo(arguments) => demo::run(&arguments)?,
+        Verb::Key(verb) => key::run(verb)?,
+        Verb::Migrate(place) => migrate::run(&place)?,
+        Verb::Bench(arguments) => bench::run(&arguments)?,
+        Verb::Policy(verb) => policy::run(verb)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,9 @@ use crate::error::Sorted;
 const MIGRATIONS: [&str; 2] =
     [include_str!("../migrations/0001_jobs.sql"), include_str!("../migrations/0002_deliveries.sql")];
 
+/// The schema that this version makes and understands.
+pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+
 /// Applies what is missing. A file from a newer redrive is refused, because this one would not understand it.
 pub(crate) fn migrate(conn: &Connection) -> Result<(), StoreError> {
     // A file that cannot be written is noticed now, before anything is accepted for it.

@@ -19,7 +19,7 @@ use crate::checkpoint::Checkpointer;
 use crate::error::{Sorted, closed};
 use crate::lanes::SharedLanes;
 use crate::leases::Leases;
-use crate::migrate::migrate;
+use crate::migrate::{SCHEMA, migrate};
 use crate::readers::Readers;
 use crate::records::Paused;
 use crate::writer::{Operation, Tx, Writer, submit};
@@ -71,6 +71,13 @@ impl SqliteStore {
         let lock = lock(path)?;
         let conn = Connection::open(path).sorted()?;
         Self::start(conn, Some(path), Some(lock), options)
+    }
+
+    /// Makes or updates the tables of a file, which opening it does too, and says which schema they are at.
+    pub fn migrate(path: impl AsRef<Path>) -> Result<u32, StoreError> {
+        Self::open(path, Options::default())?;
+        // A newer one was refused.
+        Ok(SCHEMA)
     }
 
     /// Opens a store that lives in memory and is gone with its last clone.

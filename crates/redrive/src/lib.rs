@@ -56,6 +56,7 @@
 mod client;
 mod enqueue;
 mod error;
+mod migrate;
 mod open;
 mod signal;
 mod task;
@@ -64,6 +65,7 @@ mod worker;
 pub use client::Redrive;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
+pub use migrate::migrate;
 pub use open::shown;
 pub use signal::shutdown_signal;
 pub use task::Task;
@@ -72,7 +74,7 @@ pub use worker::TaskWorker;
 pub use redrive_core::policy::presets;
 pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
 pub use redrive_core::{
-    Attempt, Backoff, Eligibility, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind, Policy, Priority,
-    Queue, State, StoreError, Tenant, Timestamp,
+    Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
+    Policy, Priority, Queue, State, StoreError, Tenant, Timestamp,
 };
 pub use redrive_worker::{Context, KeepLog, Retry, Settings, Summary, retry};

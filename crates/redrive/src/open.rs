@@ -6,13 +6,36 @@ use redrive_core::store::Backend;
 
 use crate::Error;
 
+/// Which store an address names.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    /// A file, or `:memory:`.
+    Sqlite(&'a str),
+    /// The whole address: the store reads it itself.
+    Postgres(&'a str),
+}
+
+impl<'a> Place<'a> {
+    /// Reads an address; one that names no store says what would.
+    pub(crate) fn of(address: &'a str) -> Result<Self, Error> {
+        match address.split_once(':') {
+            // Tolerates the two slashes that other programs put before a path.
+            Some(("sqlite", path)) => match path.strip_prefix("//").unwrap_or(path) {
+                "" => Err(Error::Address(format!("sqlite: names no file; {KNOWN}"))),
+                path => Ok(Self::Sqlite(path)),
+            },
+            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(address)),
+            Some((other, _)) => Err(Error::Address(format!("{other:?} is no store of this build; {KNOWN}"))),
+            None => Err(Error::Address(format!("{address:?} is no address; {KNOWN}"))),
+        }
+    }
+}
+
 /// Opens the store at `address`.
 pub(crate) async fn open(address: &str) -> Result<Arc<dyn Backend>, Error> {
-    match address.split_once(':') {
-        Some(("sqlite", path)) => sqlite(path).await,
-        Some(("postgres" | "postgresql", _)) => postgres(address).await,
-        Some((other, _)) => Err(Error::Address(format!("{other:?} is no store of this build; {KNOWN}"))),
-        None => Err(Error::Address(format!("{address:?} is no address; {KNOWN}"))),
+    match Place::of(address)? {
+        Place::Sqlite(path) => sqlite(path).await,
+        Place::Postgres(address) => postgres(address).await,
     }
 }
 
@@ -22,21 +45,24 @@ const KNOWN: &str = "write sqlite:FILE, for instance sqlite:redrive.db, or sqlit
 #[cfg(feature = "sqlite")]
 async fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
     use redrive_store_sqlite::{Options, SqliteStore};
-    // Tolerates the two slashes that other programs put before a path.
-    let path = path.strip_prefix("//").unwrap_or(path).to_owned();
+    let path = path.to_owned();
     let open = move || match path.as_str() {
-        "" => Err(Error::Address(format!("sqlite: names no file; {KNOWN}"))),
-        ":memory:" => Ok(SqliteStore::open_in_memory()?),
-        path => Ok(SqliteStore::open(path, Options::default())?),
+        ":memory:" => SqliteStore::open_in_memory(),
+        path => SqliteStore::open(path, Options::default()),
     };
-    let opened = tokio::task::spawn_blocking(open).await;
-    let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-    Ok(Arc::new(opened?))
+    Ok(Arc::new(blocking(open).await?))
+}
+
+/// Runs what blocks beside the runtime.
+#[cfg(feature = "sqlite")]
+pub(crate) async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let ran = tokio::task::spawn_blocking(run).await;
+    ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 #[cfg(not(feature = "sqlite"))]
 async fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
-    Err(Error::Address("sqlite: needs the feature \"sqlite\" of the redrive crate".to_owned()))
+    Err(lacks("sqlite"))
 }
 
 #[cfg(feature = "postgres")]
@@ -47,7 +73,13 @@ async fn postgres(address: &str) -> Result<Arc<dyn Backend>, Error> {
 
 #[cfg(not(feature = "postgres"))]
 async fn postgres(_: &str) -> Result<Arc<dyn Backend>, Error> {
-    Err(Error::Address("postgres: needs the feature \"postgres\" of the redrive crate".to_owned()))
+    Err(lacks("postgres"))
+}
+
+/// The error for a store that this build was made without.
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+pub(crate) fn lacks(store: &str) -> Error {
+    Error::Address(format!("{store}: needs the feature {store:?} of the redrive crate"))
 }
 
 /// The address as it may be shown: a password in it is hidden.

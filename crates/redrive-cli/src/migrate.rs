@@ -1,0 +1,13 @@
+//! `redrive migrate`: the tables of a store, made or brought up to date before a service needs them.
+
+use anyhow::Context as _;
+
+use crate::config::Place;
+use crate::serve::runtime;
+
+pub(crate) fn run(place: &Place) -> anyhow::Result<()> {
+    let migrated = runtime()?.block_on(redrive::migrate(&place.store));
+    let schema = migrated.context("the tables cannot be brought up to date")?;
+    println!("{} is at schema {schema}", redrive::shown(&place.store));
+    Ok(())
+}
