@@ -13,6 +13,9 @@ pub const CONNECTIONS: usize = 8;
 /// The most connections that an address may ask for.
 pub const CONNECTIONS_MAX: usize = 500;
 
+/// How the server knows redrive's connections, unless the address says otherwise.
+pub(crate) const APPLICATION: &str = "redrive";
+
 /// What an address says.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
@@ -57,7 +60,7 @@ impl FromStr for Address {
             .parse()
             .map_err(|error: tokio_postgres::Error| refused(crate::error::explain(&error)))?;
         if config.get_application_name().is_none() {
-            config.application_name("redrive");
+            config.application_name(APPLICATION);
         }
         config.ssl_mode(settings.ssl_mode);
         Ok(Self {

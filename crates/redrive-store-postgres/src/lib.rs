@@ -8,6 +8,7 @@ mod address;
 mod attempts;
 mod claim;
 mod columns;
+mod doctor;
 mod enqueue;
 mod error;
 mod extend;
@@ -46,6 +47,7 @@ use redrive_core::store::{
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
 pub use address::{CONNECTIONS, CONNECTIONS_MAX};
+pub use doctor::Thresholds;
 pub use open::Options;
 
 /// The Postgres store. Cloning it is cheap; its connections close when the last clone goes.

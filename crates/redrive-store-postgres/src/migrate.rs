@@ -16,6 +16,9 @@ const MIGRATIONS: [Migration; 2] = [
     Migration { sql: include_str!("../migrations/0002_enqueue.sql"), compatible_since: 1 },
 ];
 
+/// The schema that this version makes.
+pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+
 /// Any number will do, if nobody else takes it.
 const LOCK: i64 = 0x7265_6472_6976_6501;
 
@@ -29,16 +32,17 @@ struct Migration {
 }
 
 /// The schema that a database has.
-struct Found {
-    version: u32,
-    compatible_since: u32,
+pub(crate) struct Found {
+    pub(crate) version: u32,
+    /// The oldest schema whose nodes still work with it.
+    pub(crate) compatible_since: u32,
 }
 
 /// Applies what is missing; says at which schema the tables are.
 pub(crate) async fn migrate(pool: &Pool) -> Result<u32, StoreError> {
     pool.with_patience(PATIENCE, async |client| {
         let found = found(client).await?;
-        if found.version as usize >= MIGRATIONS.len() {
+        if found.version >= SCHEMA {
             return accept(&found);
         }
         client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await.sorted()?;
@@ -53,23 +57,20 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<u32, StoreError> {
 /// Refuses a database that lacks something.
 pub(crate) async fn check(pool: &Pool) -> Result<u32, StoreError> {
     let found = pool.with_patience(PATIENCE, async |client| found(client).await).await?;
-    if (found.version as usize) < MIGRATIONS.len() {
+    if found.version < SCHEMA {
         return Err(StoreError::Refused(format!(
-            "the database has schema {}, this redrive needs {}; run `redrive migrate`",
-            found.version,
-            MIGRATIONS.len()
+            "the database has schema {}, this redrive needs {SCHEMA}; run `redrive migrate`",
+            found.version
         )));
     }
     accept(&found)
 }
 
 fn accept(found: &Found) -> Result<u32, StoreError> {
-    if found.compatible_since as usize > MIGRATIONS.len() {
+    if found.compatible_since > SCHEMA {
         return Err(StoreError::Refused(format!(
-            "the database has schema {}, which needs a redrive that knows schema {}, this one knows {}; upgrade redrive",
-            found.version,
-            found.compatible_since,
-            MIGRATIONS.len()
+            "the database has schema {}, which needs a redrive that knows schema {}, this one knows {SCHEMA}; upgrade redrive",
+            found.version, found.compatible_since
         )));
     }
     Ok(found.version)
@@ -89,7 +90,8 @@ async fn apply(client: &Client) -> Result<u32, StoreError> {
     accept(&self::found(client).await?)
 }
 
-async fn found(client: &Client) -> Result<Found, StoreError> {
+/// Which schema the tables are at, 0 without any.
+pub(crate) async fn found(client: &Client) -> Result<Found, StoreError> {
     let there = client.query_typed("SELECT to_regclass('redrive.schema') IS NOT NULL", &[]).await.sorted()?;
     let nothing = Found { version: 0, compatible_since: 0 };
     if !there.first().is_some_and(|row| row.get(0)) {

@@ -1,0 +1,2 @@
+-- The server's process behind this connection, for now.
+SELECT pg_backend_pid() AS pid

@@ -1,0 +1,2 @@
+-- Leaves nothing behind on a connection that a pooler keeps.
+UNLISTEN redrive_doctor
