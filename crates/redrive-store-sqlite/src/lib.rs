@@ -8,6 +8,7 @@ mod cancel;
 mod checkpoint;
 mod claim;
 mod discard;
+mod doctor;
 mod enqueue;
 mod error;
 mod extend;
