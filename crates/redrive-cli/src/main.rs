@@ -3,6 +3,7 @@
 mod bench;
 mod config;
 mod demo;
+mod doctor;
 mod key;
 mod migrate;
 mod policy;
@@ -38,6 +39,11 @@ enum Verb {
     ///
     /// A service does this when it starts. Do it apart where its role may not change tables, or before many start at once.
     Migrate(config::Place),
+    /// Say what would hurt, with evidence and what to do
+    ///
+    /// Looks at a store and its server: durability, vacuum, indexes, clocks, connections, wake-ups. It changes nothing, and
+    /// needs no superuser. Ends with 0 when nothing is grave, and with 1 when something is or the store cannot be reached.
+    Doctor(doctor::Arguments),
     /// Measure the engine on this machine, beside raw probes
     Bench(bench::Arguments),
     /// Look at retry policies
@@ -59,6 +65,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(arguments) => demo::run(&arguments)?,
         Verb::Key(verb) => key::run(verb)?,
         Verb::Migrate(place) => migrate::run(&place)?,
+        Verb::Doctor(arguments) => return doctor::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments)?,
         Verb::Policy(verb) => policy::run(verb)?,
     }

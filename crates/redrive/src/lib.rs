@@ -54,6 +54,7 @@
 //! ```
 
 mod client;
+mod doctor;
 mod enqueue;
 mod error;
 mod migrate;
@@ -63,6 +64,7 @@ mod task;
 mod worker;
 
 pub use client::Redrive;
+pub use doctor::doctor;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
 pub use migrate::migrate;
