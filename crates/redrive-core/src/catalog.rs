@@ -14,6 +14,9 @@ const CONTENT: &str = "policy";
 /// The record kind that says which version of a name is current.
 const CURRENT: &str = "policy.current";
 
+/// The name of the policy that is taken when none is named.
+pub const DEFAULT: &str = "default";
+
 /// What came of registering a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Registered {
@@ -40,6 +43,16 @@ pub async fn register(
             Some(created) => Ok(Registered::Created(created)),
             None => Box::pin(register(records, name, policy)).await,
         },
+    }
+}
+
+/// The policy named [`DEFAULT`], registered unless there is one; what an operator has put there stays.
+pub async fn default(records: &dyn Records) -> Result<PolicyRef, StoreError> {
+    let name = PolicyName::new(DEFAULT)?;
+    match register(records, &name, &Policy::default()).await? {
+        Registered::Created(policy) | Registered::Existing(policy) | Registered::Conflict(policy) => {
+            Ok(policy)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use base64::Engine as _;
 use redrive_core::limits::HORIZON;
 use redrive_core::{
-    Idempotency, IdempotencyKey, JobId, Kind, NewJob, Policy, Priority, Start, Tenant, Timestamp,
+    Idempotency, IdempotencyKey, JobId, Kind, NewJob, Policy, Priority, Start, Tenant, Timestamp, catalog,
 };
 use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, read_method};
 use redrive_delivery::encoding::LENIENT_BASE64;
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::api::{self, Api};
 use crate::auth::Caller;
 use crate::error::{Answer, Code, Problem};
-use crate::policies::{DEFAULT_POLICY, Resolved};
+use crate::policies::Resolved;
 use crate::wire::policy::{
     ON_EXHAUSTED_URL, ON_SUCCESS_URL, RetryPolicy, SIGNING_SECRET, attempt_timeout, ms,
 };
@@ -166,7 +166,7 @@ async fn policy(api: &Arc<Api>, request: &mut TaskRequest) -> Answer<Resolved> {
         (Some(_), Some(_)) => Err(Problem::invalid("policy", "is there beside policyId; send one of them")),
         (None, Some(inline)) => Ok(api.policies.inline(inline_policy(&inline)?).await?),
         (named, None) => {
-            let name = named.unwrap_or(DEFAULT_POLICY);
+            let name = named.unwrap_or(catalog::DEFAULT);
             let current = api.policies.current(name).await?;
             current.ok_or_else(|| {
                 let detail =

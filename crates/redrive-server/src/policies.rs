@@ -11,8 +11,6 @@ use tokio::time::Instant;
 
 /// How long the current version of a name is trusted: another node's edit holds after this.
 pub(crate) const CURRENT_TRUSTED: Duration = Duration::from_secs(1);
-/// The policy of tasks that name none.
-pub(crate) const DEFAULT_POLICY: &str = "default";
 /// Entries of each kind kept in memory.
 const CACHED_MAX: usize = 1024;
 
@@ -45,12 +43,7 @@ impl Policies {
 
     /// The default policy, registered unless there is one; what an operator has put there stays.
     pub(crate) async fn default(&self) -> Result<PolicyRef, StoreError> {
-        let name = PolicyName::new(DEFAULT_POLICY)?;
-        match catalog::register(&*self.store, &name, &Policy::default()).await? {
-            Registered::Created(policy) | Registered::Existing(policy) | Registered::Conflict(policy) => {
-                Ok(policy)
-            }
-        }
+        catalog::default(&*self.store).await
     }
 
     /// The current version of `name`.

@@ -49,6 +49,9 @@ use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 pub use address::{CONNECTIONS, CONNECTIONS_MAX};
 pub use doctor::Thresholds;
 pub use open::Options;
+#[cfg(feature = "sqlx")]
+pub use sqlx_postgres::PgConnection;
+pub use tokio_postgres::Transaction;
 
 /// The Postgres store. Cloning it is cheap; its connections close when the last clone goes.
 #[derive(Clone, Debug)]

@@ -8,7 +8,11 @@ use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
 use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest, Redriven};
 use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
-use crate::{Enqueue, Error, Task, TaskWorker, open};
+#[cfg(feature = "postgres")]
+use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
+
+use crate::open::{self, Place};
+use crate::{Enqueue, Error, Task, TaskWorker};
 
 /// A handle on a store; cheap to clone.
 #[derive(Clone)]
@@ -18,6 +22,9 @@ pub struct Redrive {
 
 struct Inner {
     backend: Arc<dyn Backend>,
+    /// The same store again, if it can work inside transactions of others.
+    #[cfg(feature = "postgres")]
+    postgres: Option<PostgresStore>,
     /// Policies that are known to be in the store, so that each is written once in a process.
     stored: Mutex<HashSet<PolicyRef>>,
 }
@@ -26,12 +33,31 @@ impl Redrive {
     /// Opens the store at `address`: `sqlite:FILE`, `sqlite::memory:` for one that is gone with the process, or
     /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share.
     pub async fn open(address: &str) -> Result<Self, Error> {
-        Ok(Self::on(open::open(address).await?))
+        match Place::of(address)? {
+            Place::Sqlite(path) => Ok(Self::on(open::sqlite(path).await?)),
+            #[cfg(feature = "postgres")]
+            Place::Postgres(address) => {
+                Ok(Self::on_postgres(PostgresStore::open(address, PostgresOptions::default()).await?))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Place::Postgres(_) => Err(open::without_postgres()),
+        }
     }
 
     /// A handle on a store that is open already.
     pub fn on(backend: Arc<dyn Backend>) -> Self {
-        Self { inner: Arc::new(Inner { backend, stored: Mutex::default() }) }
+        let stored = Mutex::default();
+        #[cfg(feature = "postgres")]
+        return Self { inner: Arc::new(Inner { backend, postgres: None, stored }) };
+        #[cfg(not(feature = "postgres"))]
+        return Self { inner: Arc::new(Inner { backend, stored }) };
+    }
+
+    /// A handle on a Postgres store, which can enqueue inside transactions of others.
+    #[cfg(feature = "postgres")]
+    pub fn on_postgres(store: PostgresStore) -> Self {
+        let (backend, stored) = (Arc::new(store.clone()), Mutex::default());
+        Self { inner: Arc::new(Inner { backend, postgres: Some(store), stored }) }
     }
 
     /// Enqueues a task: await it, or set options first.
@@ -98,6 +124,14 @@ impl Redrive {
     /// The store itself.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
+    }
+
+    /// The store as one on Postgres.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(&self) -> Result<&PostgresStore, Error> {
+        let other =
+            || Error::Address("only a store on Postgres works inside transactions of others".to_owned());
+        self.inner.postgres.as_ref().ok_or_else(other)
     }
 
     async fn set_paused(&self, queue: Option<&Queue>, value: Option<Vec<u8>>) -> Result<(), Error> {

@@ -94,7 +94,46 @@ impl Enqueue {
         self
     }
 
+    /// Enqueues it inside a transaction of tokio-postgres' on the store's database: with its commit it is there, and
+    /// rolled back it never was.
+    ///
+    /// ```no_run
+    /// # use redrive::{Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i32 }
+    /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
+    /// # async fn example(redrive: Redrive, mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut transaction = client.transaction().await?;
+    /// transaction.execute("INSERT INTO orders (id) VALUES (7)", &[]).await?;
+    /// redrive.enqueue(Ship { order: 7 }).key("order-7").enqueue_in(&mut transaction).await?;
+    /// transaction.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub async fn enqueue_in(
+        self,
+        transaction: &mut redrive_store_postgres::Transaction<'_>,
+    ) -> Result<Enqueued, Error> {
+        let (redrive, job) = self.job().await?;
+        only(redrive.postgres()?.enqueue_in(transaction, vec![job]).await?)
+    }
+
+    /// Enqueues it inside a transaction of sqlx's on the store's database; pass `&mut *transaction`.
+    #[cfg(feature = "sqlx")]
+    pub async fn enqueue_in_sqlx(
+        self,
+        transaction: &mut redrive_store_postgres::PgConnection,
+    ) -> Result<Enqueued, Error> {
+        let (redrive, job) = self.job().await?;
+        only(redrive.postgres()?.enqueue_in_sqlx(transaction, vec![job]).await?)
+    }
+
     async fn send(self) -> Result<Enqueued, Error> {
+        let (redrive, job) = self.job().await?;
+        only(redrive.backend().enqueue(vec![job]).await?)
+    }
+
+    /// The job, whose policy is in the store when this returns.
+    async fn job(self) -> Result<(Redrive, NewJob), Error> {
         let draft = self.draft?;
         let policy = self.redrive.store_policy(&self.policy).await?;
         let mut job = NewJob {
@@ -109,9 +148,12 @@ impl Enqueue {
         if let Some(key) = draft.key {
             job = job.with_key(key);
         }
-        let answer = self.redrive.backend().enqueue(vec![job]).await?.pop();
-        answer.ok_or_else(|| StoreError::Failed("the store gave no answer to an enqueue".into()).into())
+        Ok((self.redrive, job))
     }
+}
+
+fn only(mut answers: Vec<Enqueued>) -> Result<Enqueued, Error> {
+    answers.pop().ok_or_else(|| StoreError::Failed("the store gave no answer to an enqueue".into()).into())
 }
 
 impl Draft {

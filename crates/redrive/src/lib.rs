@@ -79,4 +79,6 @@ pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
     Policy, Priority, Queue, State, StoreError, Tenant, Timestamp,
 };
+#[cfg(feature = "postgres")]
+pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
 pub use redrive_worker::{Context, KeepLog, Retry, Settings, Summary, retry};

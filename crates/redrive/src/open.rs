@@ -31,19 +31,11 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Opens the store at `address`.
-pub(crate) async fn open(address: &str) -> Result<Arc<dyn Backend>, Error> {
-    match Place::of(address)? {
-        Place::Sqlite(path) => sqlite(path).await,
-        Place::Postgres(address) => postgres(address).await,
-    }
-}
-
 const KNOWN: &str = "write sqlite:FILE, for instance sqlite:redrive.db, or sqlite::memory:, or \
     postgres://USER:PASSWORD@HOST/DATABASE";
 
 #[cfg(feature = "sqlite")]
-async fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
+pub(crate) async fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
     use redrive_store_sqlite::{Options, SqliteStore};
     let path = path.to_owned();
     let open = move || match path.as_str() {
@@ -61,25 +53,14 @@ pub(crate) async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send +
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
+pub(crate) async fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
     Err(lacks("sqlite"))
 }
 
-#[cfg(feature = "postgres")]
-async fn postgres(address: &str) -> Result<Arc<dyn Backend>, Error> {
-    use redrive_store_postgres::{Options, PostgresStore};
-    Ok(Arc::new(PostgresStore::open(address, Options::default()).await?))
-}
-
+/// The error of a build that cannot do it.
 #[cfg(not(feature = "postgres"))]
-async fn postgres(_: &str) -> Result<Arc<dyn Backend>, Error> {
-    Err(lacks("postgres"))
-}
-
-/// The error for a store that this build was made without.
-#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
-pub(crate) fn lacks(store: &str) -> Error {
-    Error::Address(format!("{store}: needs the feature {store:?} of the redrive crate"))
+pub(crate) fn without_postgres() -> Error {
+    Error::Address("postgres: needs the feature \"postgres\" of the redrive crate".to_owned())
 }
 
 /// The address as it may be shown: a password in it is hidden.
@@ -108,17 +89,18 @@ pub fn shown(address: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Redrive;
 
     #[tokio::test]
     async fn an_address_that_names_no_store_says_what_would() {
         for address in ["redrive.db", "sqlite:", "mongodb://x", ""] {
-            let error = open(address).await.err().expect(address).to_string();
+            let error = Redrive::open(address).await.err().expect(address).to_string();
             assert!(
                 error.contains("sqlite:redrive.db") && error.contains("postgres://"),
                 "{address}: {error}"
             );
         }
-        assert!(open("sqlite::memory:").await.is_ok());
+        assert!(Redrive::open("sqlite::memory:").await.is_ok());
     }
 
     #[test]

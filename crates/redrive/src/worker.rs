@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use redrive_core::store::Backend;
-use redrive_core::{Invalid, Kind, Outcome};
+use redrive_core::{Invalid, Kind, Outcome, catalog};
 use redrive_worker::{Context, Handler, Settings, Summary, Worker};
 
 use crate::{Error, JobError, Task};
@@ -43,6 +43,10 @@ impl TaskWorker {
 
     /// Works until `shutdown` is ready, then drains and releases.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
+        // For those who enqueue by other means than this crate and name no policy.
+        if let Err(error) = catalog::default(&*self.backend).await {
+            tracing::warn!(%error, "the default policy could not be registered");
+        }
         let mut worker = Worker::new(self.backend, self.settings)?;
         for register in self.register {
             worker = register(worker)?;

@@ -12,7 +12,6 @@ use crate::api::Api;
 use crate::auth::{AdminOfAll, Reader};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Named, Query};
-use crate::policies::DEFAULT_POLICY;
 use crate::wire::page::{Page, PageQuery};
 use crate::wire::policy::RetryPolicy;
 use crate::wire::preview::PolicyPreview;
@@ -109,7 +108,7 @@ pub(super) async fn delete(
     State(api): State<Arc<Api>>,
     Named(id): Named<String>,
 ) -> Answer<StatusCode> {
-    if id == DEFAULT_POLICY {
+    if id == catalog::DEFAULT {
         let detail = "tasks that name no policy use the default; PUT gives it other content";
         return Err(Problem::new(Code::PolicyInUse, detail));
     }
