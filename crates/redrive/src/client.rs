@@ -40,7 +40,7 @@ impl Redrive {
                 Ok(Self::on_postgres(PostgresStore::open(address, PostgresOptions::default()).await?))
             }
             #[cfg(not(feature = "postgres"))]
-            Place::Postgres(_) => Err(open::without_postgres()),
+            Place::Postgres(_) => Err(open::lacks("postgres")),
         }
     }
 

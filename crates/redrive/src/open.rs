@@ -57,10 +57,10 @@ pub(crate) async fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
     Err(lacks("sqlite"))
 }
 
-/// The error of a build that cannot do it.
-#[cfg(not(feature = "postgres"))]
-pub(crate) fn without_postgres() -> Error {
-    Error::Address("postgres: needs the feature \"postgres\" of the redrive crate".to_owned())
+/// The error for a store that this build was made without.
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+pub(crate) fn lacks(store: &str) -> Error {
+    Error::Address(format!("{store}: needs the feature {store:?} of the redrive crate"))
 }
 
 /// The address as it may be shown: a password in it is hidden.
