@@ -50,7 +50,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// A file that cannot be read as it should is a finding; one that cannot be reached is not.
 fn or_damaged(found: Result<Finding, StoreError>) -> Result<Finding, StoreError> {
     match found {
-        Err(StoreError::Corrupt(problem)) => Ok(damaged(problem)),
+        // What to do follows the problem in the error, and is said in its own place here.
+        Err(StoreError::Corrupt(problem)) => {
+            Ok(damaged(problem.split("; ").next().unwrap_or_default().to_owned()))
+        }
         other => other,
     }
 }
@@ -163,9 +166,12 @@ mod tests {
         drop(conn);
 
         let mut file = File::options().write(true).open(&path).unwrap();
-        file.seek(SeekFrom::Start(2 * 8192)).unwrap();
-        file.write_all(&[0xa5; 8192]).unwrap();
-        assert!(gravities(&path).contains(&("content", Gravity::Grave)));
+        // In a page that nothing but the check reads: a count that is wrong, then nothing that is right.
+        for (at, bytes) in [(-8192 + 7, &[7][..]), (-8192, &[0xa5; 8192])] {
+            file.seek(SeekFrom::End(at)).unwrap();
+            file.write_all(bytes).unwrap();
+            assert_eq!(gravities(&path), [fine[0], ("content", Gravity::Grave), fine[2]], "{at}");
+        }
     }
 
     #[test]
