@@ -42,7 +42,7 @@ impl Ears {
     ) -> Result<Self, StoreError> {
         // By which a node knows its own notifications.
         let name = format!("{:016x}", fastrand::u64(..));
-        let runtime = opened.runtime.handle();
+        let runtime = &opened.connect.runtime;
         let mut tasks = vec![runtime.spawn(tell(opened.pool.clone(), name.clone(), told))];
         if let Some(config) = &opened.address.listen {
             let connect = Connect { config: config.clone(), ..opened.connect.clone() };

@@ -67,7 +67,7 @@ impl PostgresStore {
         let wakes = Arc::new(wakes);
         let told = Arc::new(Notify::new());
         let ears = Ears::open(&opened, wakes.clone(), told.clone()).await?;
-        let Opened { runtime, pool, heartbeats, .. } = opened;
+        let Opened { thread, pool, heartbeats, .. } = opened;
         let inner = Inner {
             pool,
             heartbeats,
@@ -80,7 +80,7 @@ impl PostgresStore {
             seen,
             told,
             _ears: ears,
-            runtime: Some(runtime),
+            _thread: thread,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -88,15 +88,13 @@ impl PostgresStore {
     /// Makes or updates the tables at `address`, and says which schema they are at. Safe from many places at once.
     pub async fn migrate(address: &str) -> Result<u32, StoreError> {
         let opened = Opened::new(address, &Options::default())?;
-        let schema = migrate::migrate(&opened.pool).await;
-        opened.runtime.shutdown_background();
-        schema
+        migrate::migrate(&opened.pool).await
     }
 }
 
 /// A server that can be spoken to.
 pub(crate) struct Opened {
-    pub(crate) runtime: Runtime,
+    pub(crate) thread: Thread,
     pub(crate) address: Address,
     pub(crate) connect: Connect,
     pub(crate) pool: Arc<Pool>,
@@ -117,7 +115,19 @@ impl Opened {
         let pool = Pool::new(connect.clone(), address.connections, options.patience);
         // Its own connection: leases are renewed however busy the others are.
         let heartbeats = Pool::new(connect.clone(), 1, options.patience);
-        Ok(Self { runtime, address, connect, pool, heartbeats })
+        Ok(Self { thread: Thread(Some(runtime)), address, connect, pool, heartbeats })
+    }
+}
+
+/// The thread that drives a store's connections. It is let go rather than waited for: a runtime must not be waited for
+/// from inside another, and that is where stores are dropped, those too that could not be opened.
+pub(crate) struct Thread(Option<Runtime>);
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -135,7 +145,7 @@ pub(crate) struct Inner {
     /// Asks for other nodes to be told.
     told: Arc<Notify>,
     _ears: Ears,
-    runtime: Option<Runtime>,
+    _thread: Thread,
 }
 
 impl Inner {
@@ -203,15 +213,6 @@ impl Inner {
             }
         }
         Ok(self.lanes.snapshot())
-    }
-}
-
-impl Drop for Inner {
-    /// A runtime must not be waited for from inside another.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
