@@ -4,7 +4,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::{Clock, JobId, Lease, PolicyRef, State, Timestamp, WorkerId};
@@ -112,6 +112,18 @@ impl History {
         let mut history = Self::new(clock);
         *history.happenings.lock().unwrap_or_else(PoisonError::into_inner) = read_journal(path)?;
         history.journal = Some(Arc::new(File::options().create(true).append(true).open(path)?));
+        Ok(history)
+    }
+
+    /// What several processes have written down, each in a file of its own, in the order of their times.
+    pub fn merged(paths: &[PathBuf], clock: impl Clock + 'static) -> std::io::Result<Self> {
+        let history = Self::new(clock);
+        let mut all = history.happenings.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in paths {
+            all.extend(read_journal(path)?);
+        }
+        all.sort_by_key(|(at, _)| *at);
+        drop(all);
         Ok(history)
     }
 

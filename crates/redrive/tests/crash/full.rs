@@ -8,6 +8,7 @@ use redrive_store_sqlite::{Options, SqliteStore};
 use redrive_testkit::checks::{End, nothing_lost};
 
 use crate::child;
+use crate::victim::work;
 
 /// Kilobytes that a file of the child may have, as bash counts them.
 const FILE_KBYTES_MAX: u32 = 2_000;
@@ -31,7 +32,7 @@ pub(crate) fn full_disk() {
 /// The child: enqueues until it is refused, then sees that reading still works.
 pub(crate) async fn fill(folder: &Path) {
     let (store, _) = child::open(folder);
-    let policy = catalog::put_inline(&store, &child::policy()).await.expect("stored");
+    let policy = catalog::put_inline(&store, &work::policy()).await.expect("stored");
     let error = loop {
         let kind = Kind::new("full").expect("legal");
         let job = NewJob::new(JobId(uuid::Uuid::now_v7()), kind, policy.clone(), vec![7; 20_000]);
@@ -51,7 +52,7 @@ async fn check(folder: &Path) {
     nothing_lost(&history, &end).unwrap_or_else(|violation| panic!("{violation}"));
     drop(store);
     let store = SqliteStore::open(folder.join("redrive.db"), Options::default()).expect("it opens again");
-    let policy = catalog::put_inline(&store, &child::policy()).await.expect("there is room again");
+    let policy = catalog::put_inline(&store, &work::policy()).await.expect("there is room again");
     let job =
         NewJob::new(JobId(uuid::Uuid::now_v7()), Kind::new("full").expect("legal"), policy, vec![7; 20_000]);
     store.enqueue(vec![job]).await.expect("there is room again");

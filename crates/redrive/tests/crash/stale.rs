@@ -11,7 +11,8 @@ use redrive_testkit::{History, Recorded};
 use redrive_worker::{Context, Pulse, Settings, Worker};
 use tokio_util::sync::CancellationToken;
 
-use crate::child::{self, LEASE};
+use crate::child;
+use crate::victim::work::{self, LEASE};
 
 pub(crate) fn paused_worker() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -53,7 +54,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 async fn enqueue_one(store: &Recorded) -> JobId {
-    let policy = catalog::put_inline(store, &child::policy()).await.expect("stored");
+    let policy = catalog::put_inline(store, &work::policy()).await.expect("stored");
     let id = JobId(uuid::Uuid::now_v7());
     let job = NewJob::new(id, Kind::new("stale").expect("legal"), policy, vec![]);
     store.enqueue(vec![job]).await.expect("enqueued");
