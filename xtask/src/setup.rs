@@ -43,7 +43,7 @@ const PYTHON_TOOLS: [PythonTool; 3] = [
 const NODE_DRIVER: &str = "pg@8.23.1";
 
 /// Makes sure of a C compiler, for the bundled SQLite, of cargo's formatter and linter, of what tests drive the API with,
-/// and of the servers that they start.
+/// of what sets their clocks, and of the servers that they start.
 pub(crate) fn setup() -> anyhow::Result<()> {
     if !works("cc", &["--version"]) {
         install("a C compiler is missing: install one that answers to cc", &["gcc", "libc6-dev"])?;
@@ -57,6 +57,9 @@ pub(crate) fn setup() -> anyhow::Result<()> {
         if !works(interpreter, &["--version"]) {
             install("a program of the guide's examples is missing: install node and curl", &[package])?;
         }
+    }
+    if !works("faketime", &["--version"]) {
+        install("the tests of clocks that differ lack a program: install faketime", &["faketime"])?;
     }
     servers()?;
     node_driver()?;
