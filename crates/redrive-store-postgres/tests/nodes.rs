@@ -1,0 +1,184 @@
+//! Many nodes on one database: they start at once, look after the same rows at once, and are not all of one version.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redrive_core::policy::presets;
+use redrive_core::store::{
+    ClaimRequest, Filter, PageRequest, ReclaimRequest, Retention, Settled, Settlement,
+};
+use redrive_core::{Job, JobId, Kind, NewJob, State, Store, StoreError, Verdict, WorkerId, catalog};
+use redrive_store_postgres::{Options, PostgresStore};
+use redrive_testkit::servers::Postgres;
+use tokio::task::JoinSet;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Jobs whose worker is gone, jobs at the end of their retention, and jobs that are due.
+const ORPHANS: usize = 400;
+const EXPIRED: usize = 300;
+const DUE: usize = 500;
+
+/// How far the counts are from the rows, as of one moment.
+const DIFFERENCE: &str = "SELECT count(*) FROM \
+    (SELECT lane, state, sum(jobs) AS jobs FROM redrive.counts GROUP BY lane, state HAVING sum(jobs) <> 0) AS kept \
+    FULL JOIN (SELECT lane, state, count(*) AS jobs FROM redrive.jobs GROUP BY lane, state) AS real USING (lane, state) \
+    WHERE kept.jobs IS DISTINCT FROM real.jobs";
+
+/// What a node was given.
+#[derive(Default)]
+struct Share {
+    reclaimed: Vec<JobId>,
+    claimed: Vec<JobId>,
+    pruned: usize,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn maintenance_by_every_node_at_once_takes_each_row_once() {
+    let server = quick_server();
+    let first = node(&server).await;
+    set_up(&first).await;
+    let left = Arc::new(AtomicUsize::new(ORPHANS + EXPIRED + DUE));
+    let mut nodes = JoinSet::new();
+    for number in 0..8 {
+        let (store, left) = (node(&server).await, left.clone());
+        nodes.spawn(async move { maintain(&store, &format!("node-{number}"), &left).await });
+    }
+    let began = Instant::now();
+    while left.load(Ordering::Relaxed) > 0 && began.elapsed() < PATIENCE {
+        assert_eq!(server.run(DIFFERENCE), "0", "the counts differ from the rows");
+    }
+    let mut all = Share::default();
+    for share in nodes.join_all().await {
+        all.reclaimed.extend(share.reclaimed);
+        all.claimed.extend(share.claimed);
+        all.pruned += share.pruned;
+    }
+    let distinct = |ids: &[JobId]| ids.iter().collect::<BTreeSet<_>>().len();
+    assert_eq!((all.reclaimed.len(), distinct(&all.reclaimed)), (ORPHANS, ORPHANS), "reclaimed");
+    assert_eq!((all.claimed.len(), distinct(&all.claimed)), (DUE, DUE), "claimed");
+    assert_eq!(all.pruned, EXPIRED, "pruned");
+    let stats = first.stats().await.expect("stats");
+    assert_eq!(stats.in_state(State::Running), (ORPHANS + DUE) as u64);
+    assert_eq!((stats.counts.len(), server.run(DIFFERENCE)), (1, "0".to_owned()), "{stats:?}");
+}
+
+async fn set_up(store: &PostgresStore) {
+    enqueue(store, ORPHANS).await;
+    assert_eq!(claim(store, "gone", 1000, Duration::from_millis(1)).await.len(), ORPHANS);
+    enqueue(store, EXPIRED).await;
+    let done = claim(store, "done", 1000, PATIENCE).await;
+    let settlements = done.iter().map(|job| Settlement::new(job.lease(), Verdict::Complete(None)));
+    let settled = store.settle(settlements.collect()).await.expect("settled");
+    assert_eq!(settled, [Settled::Applied(State::Succeeded); EXPIRED]);
+    enqueue(store, DUE).await;
+    tokio::time::sleep(Duration::from_millis(2)).await;
+}
+
+/// Reclaims, prunes and claims a little at a time until nothing is left for anyone.
+async fn maintain(store: &PostgresStore, name: &str, left: &AtomicUsize) -> Share {
+    let mut share = Share::default();
+    let began = Instant::now();
+    while left.load(Ordering::Relaxed) > 0 {
+        assert!(began.elapsed() < PATIENCE, "{} rows are left", left.load(Ordering::Relaxed));
+        let reclaimed = store.reclaim(reclaim(name, 7)).await.expect("reclaimed").jobs;
+        assert!(reclaimed.iter().all(|job| (job.epoch, job.attempt) == (2, 1)), "{reclaimed:?}");
+        let retention = Retention { succeeded: Duration::ZERO, ..Retention::default() };
+        let pruned = store.prune(retention, 9).await.expect("pruned");
+        let claimed = claim(store, name, 11, PATIENCE).await;
+        assert!(claimed.iter().all(|job| (job.epoch, job.attempt) == (1, 1)), "{claimed:?}");
+        let taken = reclaimed.len() + pruned + claimed.len();
+        share.reclaimed.extend(reclaimed.iter().map(|job| job.id));
+        share.claimed.extend(claimed.iter().map(|job| job.id));
+        share.pruned += pruned;
+        // Too many would be noticed too.
+        let _ =
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(taken)));
+    }
+    share
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_nodes_start_at_once_and_make_the_tables_once() {
+    let server = quick_server();
+    let mut nodes = JoinSet::new();
+    for _ in 0..16 {
+        let address = server.address();
+        nodes.spawn(async move { PostgresStore::open(&address, Options::default()).await });
+    }
+    let stores = nodes.join_all().await.into_iter().collect::<Result<Vec<_>, _>>();
+    let stores = stores.unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(
+        server.run("SELECT string_agg(version::text, ',' ORDER BY version) FROM redrive.schema"),
+        "1,2"
+    );
+    for store in &stores {
+        enqueue(store, 1).await;
+    }
+    assert_eq!(stores[0].stats().await.expect("stats").in_state(State::Pending), 16);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
+    let server = quick_server();
+    let old = node(&server).await;
+    server.run("ALTER TABLE redrive.jobs ADD COLUMN later text; INSERT INTO redrive.schema VALUES (3, 2)");
+    for store in [old.clone(), node(&server).await] {
+        enqueue(&store, 1).await;
+        let job = claim(&store, "old", 1, PATIENCE).await.pop().expect("it is due");
+        let settled = store.settle(vec![Settlement::new(job.lease(), Verdict::Complete(None))]).await;
+        assert_eq!(settled.expect("settled"), [Settled::Applied(State::Succeeded)]);
+        assert!(store.get(vec![job.id]).await.expect("read")[0].is_some());
+        assert_eq!(store.reclaim(reclaim("old", 9)).await.expect("reclaimed").jobs, []);
+        assert!(
+            !store.list(Filter::default(), PageRequest::first(9)).await.expect("listed").items.is_empty()
+        );
+    }
+    server.run("INSERT INTO redrive.schema VALUES (4, 3)");
+    let before = server.run(SHAPE);
+    for migrate in [true, false] {
+        let options = Options { migrate, ..Options::default() };
+        let error = PostgresStore::open(&server.address(), options).await.expect_err("it is too old");
+        assert!(matches!(&error, StoreError::Refused(text) if text.contains("upgrade redrive")), "{error:?}");
+    }
+    let error = PostgresStore::migrate(&server.address()).await.expect_err("it is too old");
+    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert_eq!(server.run(SHAPE), before, "what was refused was changed all the same");
+}
+
+/// Tables with their columns, and the migrations that there were.
+const SHAPE: &str = "SELECT attrelid::regclass, attname FROM pg_attribute WHERE attrelid IN \
+    (SELECT oid FROM pg_class WHERE relnamespace = 'redrive'::regnamespace) \
+    UNION ALL SELECT 'redrive.schema', version::text FROM redrive.schema ORDER BY 1, 2";
+
+/// It need not survive a power cut.
+fn quick_server() -> Postgres {
+    Postgres::start_with(&[("fsync", "off"), ("max_connections", "200")])
+}
+
+async fn node(server: &Postgres) -> PostgresStore {
+    PostgresStore::open(&server.address(), Options::default()).await.expect("the store opens")
+}
+
+async fn enqueue(store: &PostgresStore, count: usize) {
+    let policy = catalog::put_inline(store, &presets::once()).await.expect("stored");
+    let kind = Kind::new("nodes").expect("legal");
+    let job = |_| NewJob::new(JobId(uuid::Uuid::now_v7()), kind.clone(), policy.clone(), vec![]);
+    store.enqueue((0..count).map(job).collect()).await.expect("enqueued");
+}
+
+async fn claim(store: &PostgresStore, name: &str, limit: usize, lease: Duration) -> Vec<Job> {
+    let request = ClaimRequest { worker: worker(name), queues: vec![], kinds: vec![], limit, lease };
+    store.claim(request).await.expect("claimed").jobs
+}
+
+fn reclaim(name: &str, limit: usize) -> ReclaimRequest {
+    ReclaimRequest { worker: worker(name), kinds: vec![], limit, lease: PATIENCE }
+}
+
+fn worker(name: &str) -> WorkerId {
+    WorkerId::new(name).expect("legal")
+}
