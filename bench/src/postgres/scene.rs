@@ -19,9 +19,9 @@ pub struct Database<'a> {
 }
 
 impl Scene {
-    /// Starts the server.
+    /// Starts the server, with the memory that Postgres has by default.
     pub fn start() -> Self {
-        Self { server: Postgres::start(), made: AtomicU32::new(0) }
+        Self { server: Postgres::start_with(&[("shared_buffers", "128MB")]), made: AtomicU32::new(0) }
     }
 
     /// An empty database, on a server that has nothing left to write from earlier ones.

@@ -41,8 +41,7 @@ CREATE TABLE redrive.jobs (
   payload          bytea NOT NULL,
   output           bytea
 ) WITH (
-  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
-  autovacuum_analyze_scale_factor = 0.05
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_analyze_scale_factor = 0.05
 );
 
 -- The claim's walk: only what can be claimed is in it, so finished and running rows cost nothing.
@@ -77,7 +76,7 @@ CREATE TABLE redrive.counts (
   jobs  bigint NOT NULL,
   lane  integer NOT NULL,
   state smallint NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 5000);
 
 -- A record without a value was removed; its version stays, so that versions only grow.
 CREATE TABLE redrive.records (

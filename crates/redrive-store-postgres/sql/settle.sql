@@ -1,6 +1,7 @@
 -- Applies verdicts. The epoch shuts out a worker whose lease was reclaimed meanwhile. The log entry, the follow-ups and the
 -- counts are written with what they explain, for those leases alone that still held.
 -- $1 the time, none for the server's; $2 how far ahead a follow-up is too far; one that is refuses them all.
+-- The state is compared in a way that keeps the planner off the index of leases, whose dead entries it cannot see.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), given AS MATERIALIZED (
@@ -40,7 +41,7 @@ WITH clock AS MATERIALIZED (
     output = coalesce(given.output, jobs.output),
     reason = given.reason
   FROM clock, given
-  WHERE jobs.id = given.id AND jobs.epoch = given.epoch AND jobs.state = 2 AND NOT EXISTS (SELECT FROM late)
+  WHERE jobs.id = given.id AND jobs.epoch = given.epoch AND jobs.state::integer = 2 AND NOT EXISTS (SELECT FROM late)
   RETURNING jobs.id, jobs.epoch, jobs.state, jobs.lane, jobs.worker, CASE WHEN jobs.state < 2 THEN given.wait_ms END AS wait_ms
 ), logged AS (
   INSERT INTO redrive.attempts (

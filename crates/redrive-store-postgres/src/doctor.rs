@@ -87,9 +87,7 @@ impl PostgresStore {
     /// when the server cannot be reached.
     pub async fn doctor(address: &str, thresholds: &Thresholds) -> Result<Vec<Finding>, StoreError> {
         let opened = Opened::new(address, &Options::default())?;
-        let looked = look(&Patient::new(&opened, thresholds)).await;
-        opened.runtime.shutdown_background();
-        looked
+        look(&Patient::new(&opened, thresholds)).await
     }
 }
 

@@ -80,7 +80,7 @@ impl PostgresStore {
             seen,
             told,
             _ears: ears,
-            _thread: thread,
+            thread,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -145,7 +145,7 @@ pub(crate) struct Inner {
     /// Asks for other nodes to be told.
     told: Arc<Notify>,
     _ears: Ears,
-    _thread: Thread,
+    thread: Thread,
 }
 
 impl Inner {
@@ -187,7 +187,7 @@ impl Inner {
 
     /// Runs something on the store's own thread.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.runtime {
+        if let Some(runtime) = &self.thread.0 {
             runtime.spawn(work);
         }
     }

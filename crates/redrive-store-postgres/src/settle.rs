@@ -6,6 +6,7 @@ use redrive_core::limits::HORIZON;
 use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
 use redrive_core::{Lease, NewJob, Reason, StoreError, Verdict};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -18,6 +19,45 @@ use crate::pool::Parameter;
 use crate::row;
 
 pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+    let rows = if settlements.iter().all(is_plain) {
+        plain(inner, settlements).await?
+    } else {
+        full(inner, settlements).await?
+    };
+    let mut states = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? else { continue };
+        let (epoch, code): (i64, i16) = (row.try_get("epoch").sorted()?, row.try_get("state").sorted()?);
+        let state = row::state(code);
+        let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?;
+        states.insert((id, epoch), state);
+    }
+    // The first of several settlements under one lease is the one that was made.
+    let results = settlements.iter().map(|each| states.remove(&key(each.lease)));
+    Ok(results.map(|state| state.map_or(Settled::LeaseLost, Settled::Applied)).collect())
+}
+
+/// A success with nothing more to say about it. It stays one, whether a cancel was asked for or not.
+fn is_plain(settlement: &Settlement) -> bool {
+    let Settlement { lease: _, verdict, error, status, entry, follow_ups } = settlement;
+    *verdict == Verdict::Complete(None)
+        && error.is_none()
+        && status.is_none()
+        && entry.is_none()
+        && follow_ups.is_empty()
+}
+
+async fn plain(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, StoreError> {
+    let mut leases: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
+    leases.sort_unstable();
+    leases.dedup();
+    let (ids, epochs): (Vec<Uuid>, Vec<i64>) = leases.into_iter().map(key).unzip();
+    let now = inner.manual_now();
+    let sql = include_str!("../sql/settle_plain.sql");
+    inner.pool.query(sql, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY), (&epochs, Type::INT8_ARRAY)]).await
+}
+
+async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, StoreError> {
     for settlement in settlements {
         enqueue::check(&settlement.follow_ups)?;
     }
@@ -32,17 +72,7 @@ pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<
     if rows.first().ok_or_else(nothing)?.try_get("late").sorted()? {
         return Err(enqueue::too_far().into());
     }
-    let mut states = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? else { continue };
-        let (epoch, code): (i64, i16) = (row.try_get("epoch").sorted()?, row.try_get("state").sorted()?);
-        let state = row::state(code);
-        let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?;
-        states.insert((id, epoch), state);
-    }
-    // The first of several settlements under one lease is the one that was made.
-    let results = settlements.iter().map(|each| states.remove(&key(each.lease)));
-    Ok(results.map(|state| state.map_or(Settled::LeaseLost, Settled::Applied)).collect())
+    Ok(rows)
 }
 
 fn key(lease: Lease) -> (Uuid, i64) {

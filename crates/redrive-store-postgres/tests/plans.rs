@@ -142,5 +142,7 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
             (&30_000_i64, Type::INT8),
         ];
         check_reads(&plan(&client, include_str!("../sql/extend.sql"), &extend).await, LIMIT as f64);
+        let settle = include_str!("../sql/settle_plain.sql");
+        check_reads(&plan(&client, settle, &extend[..3]).await, LIMIT as f64);
     }
 }
