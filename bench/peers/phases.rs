@@ -1,11 +1,11 @@
-//! What the peer programs share: command line, measured phases, and the one JSON line.
+//! What all peer programs share: measured phases, and the one JSON line.
 
-use std::path::PathBuf;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -16,47 +16,6 @@ const PHASE_LIMIT: Duration = Duration::from_secs(120);
 const CALLERS: usize = 64;
 /// Jobs handed over in one batch call.
 const BATCH: usize = 1000;
-
-/// The command line.
-pub struct Args {
-    pub dir: PathBuf,
-    pub jobs: usize,
-    picks: usize,
-}
-
-impl Args {
-    pub fn parse() -> Result<Self> {
-        let (mut dir, mut jobs, mut picks) = (None, None, 200);
-        let mut words = std::env::args().skip(1);
-        while let Some(flag) = words.next() {
-            let value = words.next().with_context(|| format!("{flag} needs a value"))?;
-            match flag.as_str() {
-                "--dir" => dir = Some(PathBuf::from(value)),
-                "--jobs" => jobs = Some(value.parse().context("--jobs")?),
-                "--picks" => picks = value.parse().context("--picks")?,
-                _ => bail!("unknown flag {flag}"),
-            }
-        }
-        let dir = dir.context("--dir is required")?;
-        std::fs::create_dir_all(&dir)?;
-        if std::fs::read_dir(&dir)?.next().is_some() {
-            bail!("--dir must be empty: leftovers would be drained as well");
-        }
-        let jobs = jobs.context("--jobs is required")?;
-        Ok(Self { dir, jobs, picks })
-    }
-
-    /// How many pickups to measure: none while jobs are left, as the worker is not idle then
-    /// and another job's start would be taken for the pickup.
-    pub fn picks_after(&self, drained: Phase, jobs: usize) -> usize {
-        if drained.done < jobs { 0 } else { self.picks }
-    }
-
-    /// How many jobs the one-by-one phase adds.
-    pub fn singles(&self) -> usize {
-        self.jobs.min(20_000)
-    }
-}
 
 /// The version Cargo.lock pins, so that the line cannot claim another one.
 pub fn locked_version(lock: &str, name: &str) -> Result<String> {
@@ -118,6 +77,7 @@ pub struct Phase {
 }
 
 impl Phase {
+    /// Jobs per second; None if nothing got done.
     pub fn per_s(self) -> Option<f64> {
         (self.done > 0).then(|| round(self.done as f64 / self.took.as_secs_f64(), 1))
     }
@@ -129,30 +89,43 @@ pub trait Enqueue: Clone + Send + 'static {
     fn batch(&mut self, size: usize) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Hands over `jobs` jobs in batches, one batch after the other.
-pub async fn enqueue_batches(peer: &impl Enqueue, jobs: usize, notes: &mut Notes) -> Phase {
-    let mut peer = peer.clone();
-    let (mut done, mut error) = (0, None);
-    let start = Instant::now();
-    while done < jobs && error.is_none() {
-        let size = BATCH.min(jobs - done);
-        match timeout(left(start), peer.batch(size)).await {
-            Ok(Ok(())) => done += size,
-            Ok(Err(e)) => error = Some(e.to_string()),
-            Err(_) => break,
-        }
-    }
-    let took = start.elapsed();
-    notes.short("enqueue_batch", done, jobs, error);
-    Phase { done, took }
+/// Hands over `jobs` jobs in batches, from `callers` tasks at once.
+pub async fn enqueue_batches(
+    peer: &impl Enqueue,
+    callers: usize,
+    jobs: usize,
+    notes: &mut Notes,
+) -> Result<Phase> {
+    let (phase, error) = enqueue(peer, Step { callers, size: BATCH }, jobs).await?;
+    notes.short("enqueue_batch", phase.done, jobs, error);
+    Ok(phase)
 }
 
 /// Hands over `jobs` jobs one call each, from many tasks at once.
 pub async fn enqueue_singles(peer: &impl Enqueue, jobs: usize, notes: &mut Notes) -> Result<Phase> {
+    let (phase, error) = enqueue(peer, Step { callers: CALLERS, size: 1 }, jobs).await?;
+    notes.short("enqueue_one_by_one", phase.done, jobs, error);
+    Ok(phase)
+}
+
+/// How many jobs the one-by-one phase adds.
+pub fn singles(jobs: usize) -> usize {
+    jobs.min(20_000)
+}
+
+/// How jobs are handed over: how many at a time, from how many tasks.
+#[derive(Clone, Copy)]
+struct Step {
+    callers: usize,
+    size: usize,
+}
+
+async fn enqueue(peer: &impl Enqueue, step: Step, jobs: usize) -> Result<(Phase, Option<String>)> {
     let tickets = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
-    let callers: Vec<_> =
-        (0..CALLERS).map(|_| tokio::spawn(add_share(peer.clone(), tickets.clone(), jobs, start))).collect();
+    let callers: Vec<_> = (0..step.callers)
+        .map(|_| tokio::spawn(add_share(peer.clone(), tickets.clone(), step.size, jobs, start)))
+        .collect();
     let (mut done, mut error) = (0, None);
     for caller in callers {
         let (added, failed) = caller.await?;
@@ -160,26 +133,31 @@ pub async fn enqueue_singles(peer: &impl Enqueue, jobs: usize, notes: &mut Notes
         error = failed.or(error);
     }
     let took = start.elapsed();
-    notes.short("enqueue_one_by_one", done, jobs, error);
-    Ok(Phase { done, took })
+    Ok((Phase { done, took }, error))
 }
 
 /// One caller's share: a failed call is told, and the caller goes on with the next ticket.
 async fn add_share(
     mut peer: impl Enqueue,
     tickets: Arc<AtomicUsize>,
+    step: usize,
     jobs: usize,
     start: Instant,
 ) -> (usize, Option<String>) {
     let (mut done, mut error) = (0, None);
-    while tickets.fetch_add(1, Ordering::Relaxed) < jobs {
-        match timeout(left(start), peer.one()).await {
-            Ok(Ok(())) => done += 1,
+    loop {
+        let at = tickets.fetch_add(step, Ordering::Relaxed);
+        if at >= jobs {
+            return (done, error);
+        }
+        let size = step.min(jobs - at);
+        let call = async { if step == 1 { peer.one().await } else { peer.batch(size).await } };
+        match timeout(left(start), call).await {
+            Ok(Ok(())) => done += size,
             Ok(Err(e)) => error = Some(e.to_string()),
-            Err(_) => break,
+            Err(_) => return (done, error),
         }
     }
-    (done, error)
 }
 
 /// Waits until the database has `jobs` done jobs. The database is asked once the handlers
@@ -207,15 +185,21 @@ pub async fn drain(
     }
 }
 
-/// Adds one job at a time to an idle worker; the sorted times from the call's return to
-/// the handler's start.
-pub async fn pickups(peer: &impl Enqueue, probe: &Probe, picks: usize, notes: &mut Notes) -> Vec<Duration> {
+/// Adds one job at a time to an idle worker, with pauses between; the sorted times from the
+/// call's return to the handler's start.
+pub async fn pickups(
+    peer: &impl Enqueue,
+    probe: &Probe,
+    picks: usize,
+    pause_ms: Range<u64>,
+    notes: &mut Notes,
+) -> Vec<Duration> {
     let mut peer = peer.clone();
     let mut error = None;
     let mut waits = Vec::with_capacity(picks);
     let start = Instant::now();
     for pick in 0..picks {
-        sleep(gap(pick)).await;
+        sleep(pause(pick, &pause_ms)).await;
         let seen = probe.ran();
         match timeout(left(start), peer.one()).await {
             Ok(Ok(())) => {}
@@ -275,9 +259,15 @@ fn left(start: Instant) -> Duration {
     PHASE_LIMIT.saturating_sub(start.elapsed())
 }
 
-/// Gaps between pickups, 5 to 25 ms: uneven, so as not to fall in step with a poll interval.
-fn gap(pick: usize) -> Duration {
-    Duration::from_micros(5_000 + (pick as u64 * 7_919) % 20_000)
+/// The pause before a pickup: uneven, so as not to fall in step with a poll interval, and the
+/// same in every run.
+fn pause(pick: usize, ms: &Range<u64>) -> Duration {
+    // The finaliser of splitmix64.
+    let mut mix = (pick as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mix = (mix ^ (mix >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mix = (mix ^ (mix >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let spread_us = (ms.end - ms.start) * 1000;
+    Duration::from_micros(ms.start * 1000 + (mix ^ (mix >> 31)) % spread_us)
 }
 
 /// The p-th percentile (nearest rank) in milliseconds.

@@ -2,6 +2,8 @@
 
 #[path = "../../phases.rs"]
 mod phases;
+#[path = "../../phases_sqlite.rs"]
+mod phases_sqlite;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +14,8 @@ use apalis::prelude::*;
 use apalis_sqlite::{Config, SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteStorage};
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::{FutureExt, StreamExt};
-use phases::{Args, Enqueue, Notes, Phase, Probe, Report};
+use phases::{Enqueue, Notes, Phase, Probe, Report};
+use phases_sqlite::{Args, BATCH_CALLERS, PAUSE_MS};
 use sqlx::sqlite::SqliteOperation;
 use sqlx::{ConnectOptions, SqliteConnection};
 use tokio::sync::oneshot;
@@ -128,7 +131,7 @@ async fn pickups(
     let running = tokio::spawn(worker.run());
     // Registering the worker is not part of any pickup.
     sleep(Duration::from_millis(500)).await;
-    let waits = phases::pickups(&Apalis(storage.clone()), &probe, picks, notes).await;
+    let waits = phases::pickups(&Apalis(storage.clone()), &probe, picks, PAUSE_MS, notes).await;
     if running.is_finished() {
         notes.add("the pickup worker ended early".to_owned());
     }
@@ -158,8 +161,8 @@ async fn main() -> Result<()> {
     let storage = open_storage(&pool).await?;
     let peer = Apalis(storage.clone());
     let mut notes = Notes::default();
-    let batch = phases::enqueue_batches(&peer, args.jobs, &mut notes).await;
-    let singles = phases::enqueue_singles(&peer, args.singles(), &mut notes).await?;
+    let batch = phases::enqueue_batches(&peer, BATCH_CALLERS, args.jobs, &mut notes).await?;
+    let singles = phases::enqueue_singles(&peer, phases::singles(args.jobs), &mut notes).await?;
 
     let reader = SqliteConnectOptions::new().filename(&file).read_only(true);
     let mut reader = reader.connect().await?;

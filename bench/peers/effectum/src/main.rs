@@ -2,6 +2,8 @@
 
 #[path = "../../phases.rs"]
 mod phases;
+#[path = "../../phases_sqlite.rs"]
+mod phases_sqlite;
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use effectum::{Error, Job, JobRunner, Queue, RunningJob, Worker};
-use phases::{Args, Enqueue, Notes, Probe, Report};
+use phases::{Enqueue, Notes, Probe, Report};
+use phases_sqlite::{Args, BATCH_CALLERS, PAUSE_MS};
 use rusqlite::{Connection, OpenFlags};
 
 const JOB: &str = "noop";
@@ -90,8 +93,8 @@ async fn main() -> Result<()> {
     let queue = Arc::new(Queue::new(&file).await?);
     let peer = Effectum(queue.clone());
     let mut notes = Notes::default();
-    let batch = phases::enqueue_batches(&peer, args.jobs, &mut notes).await;
-    let singles = phases::enqueue_singles(&peer, args.singles(), &mut notes).await?;
+    let batch = phases::enqueue_batches(&peer, BATCH_CALLERS, args.jobs, &mut notes).await?;
+    let singles = phases::enqueue_singles(&peer, phases::singles(args.jobs), &mut notes).await?;
 
     let reader = open_reader(&file)?;
     let probe = Arc::new(Probe::new());
@@ -100,7 +103,8 @@ async fn main() -> Result<()> {
     let count = async || done_in_db(&reader);
     let jobs = batch.done + singles.done;
     let drained = phases::drain(jobs, start, &probe, count, &mut notes).await?;
-    let waits = phases::pickups(&peer, &probe, args.picks_after(drained, jobs), &mut notes).await;
+    let picks = args.picks_after(drained, jobs);
+    let waits = phases::pickups(&peer, &probe, picks, PAUSE_MS, &mut notes).await;
     let durability = durability(&reader)?;
     worker.unregister(Some(Duration::from_secs(10))).await?;
     queue.close(Duration::from_secs(10)).await?;
