@@ -1,0 +1,152 @@
+//! Measures graphile_worker: batch and one-by-one enqueue, drain, and pickup latency.
+
+#[path = "../../phases.rs"]
+mod phases;
+#[path = "../../phases_postgres.rs"]
+mod phases_postgres;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use graphile_worker::runner::WorkerRuntimeError;
+use graphile_worker::{
+    Database, IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RawJobSpec, TaskHandler, Worker,
+    WorkerContext, WorkerOptions, WorkerUtils,
+};
+use phases::{Enqueue, Probe};
+use phases_postgres::{Args, Load, Peer};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinHandle;
+
+/// Local queues, each of which fetches for itself: a second one fetches while the first is
+/// worked off; a third brought nothing.
+const LOCAL_QUEUES: usize = 2;
+/// Jobs a local queue fetches at once; a single queue of 5000 or 10000 was slower.
+const LOCAL_QUEUE_SIZE: usize = 5000;
+/// 16 to 500 were about the same: what runs does nothing.
+const CONCURRENCY: usize = 64;
+/// How long completions are collected before one statement deletes them; 20 ms and more was
+/// slower, 1 ms no faster.
+const BATCH_DELAY: Duration = Duration::from_millis(5);
+/// How soon a drained local queue fetches again.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// A notification makes every idle slot ask the database for one job.
+const PICKUP_CONCURRENCY: usize = 4;
+const CONNECTIONS: u32 = 20;
+const SCHEMA: &str = "graphile_worker";
+
+#[derive(Clone)]
+struct Graphile {
+    database: Database,
+    utils: WorkerUtils,
+}
+
+/// The task; no fields, so that its payload is as small as the crate allows.
+#[derive(Serialize, Deserialize)]
+struct Noop {}
+
+/// What the handler finds in its context, which must be Debug.
+#[derive(Clone)]
+struct Seen(Arc<Probe>);
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seen")
+    }
+}
+
+impl TaskHandler for Noop {
+    const IDENTIFIER: &'static str = "noop";
+
+    async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        if let Some(seen) = ctx.get_ext::<Seen>() {
+            seen.0.started();
+        }
+        Ok::<(), String>(())
+    }
+}
+
+impl Enqueue for Graphile {
+    async fn one(&mut self) -> Result<()> {
+        self.utils.add_job(Noop {}, JobSpec::default()).await?;
+        Ok(())
+    }
+
+    async fn batch(&mut self, size: usize) -> Result<()> {
+        let job = || RawJobSpec {
+            identifier: Noop::IDENTIFIER.to_owned(),
+            payload: serde_json::json!({}),
+            spec: JobSpec::default(),
+        };
+        let jobs: Vec<_> = std::iter::repeat_with(job).take(size).collect();
+        self.utils.add_raw_jobs(&jobs).await?;
+        Ok(())
+    }
+}
+
+impl Peer for Graphile {
+    type Worker = (Arc<Worker>, JoinHandle<Result<(), WorkerRuntimeError>>);
+    const NAME: &'static str = "graphile_worker";
+    const BATCH_CALLERS: usize = 4;
+
+    fn settings() -> String {
+        format!(
+            "add_raw_jobs of 1000 from {} connections; drain: {LOCAL_QUEUES} local queues of \
+             {LOCAL_QUEUE_SIZE}, no refetch delay, poll {} ms, concurrency {CONCURRENCY}, completions \
+             and failures batched for {} ms; deletes what it completes; pickup: concurrency \
+             {PICKUP_CONCURRENCY}, no local queue, woken by NOTIFY; sqlx driver, {CONNECTIONS} connections",
+            Self::BATCH_CALLERS,
+            DRAIN_POLL.as_millis(),
+            BATCH_DELAY.as_millis(),
+        )
+    }
+
+    fn version() -> Result<String> {
+        phases::locked_version(include_str!("../Cargo.lock"), "graphile_worker")
+    }
+
+    async fn start(&self, load: Load, probe: &Arc<Probe>) -> Result<Self::Worker> {
+        let options = WorkerOptions::default()
+            .database(self.database.clone())
+            .schema(SCHEMA)
+            .add_extension(Seen(probe.clone()))
+            .define_job::<Noop>()
+            .complete_job_batch_delay(BATCH_DELAY)
+            .fail_job_batch_delay(BATCH_DELAY);
+        let options = match load {
+            Load::Backlog => options.concurrency(CONCURRENCY).poll_interval(DRAIN_POLL).local_queue(
+                LocalQueueConfig::default().with_size(LOCAL_QUEUE_SIZE).with_queue_count(LOCAL_QUEUES),
+            ),
+            Load::Idle => options.concurrency(PICKUP_CONCURRENCY),
+        };
+        let worker = Arc::new(options.init().await?);
+        let running = worker.clone();
+        Ok((worker, tokio::spawn(async move { running.run().await })))
+    }
+
+    async fn stop(&self, (worker, running): Self::Worker) -> Result<()> {
+        worker.request_shutdown();
+        Ok(running.await??)
+    }
+
+    /// What is completed is deleted.
+    async fn done(&self, reader: &PgPool, added: usize) -> Result<usize> {
+        let sql = "SELECT count(*) FROM graphile_worker._private_jobs";
+        let left: i64 = sqlx::query_scalar(sql).fetch_one(reader).await?;
+        Ok(added.saturating_sub(left as usize))
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse()?;
+    let reader = phases_postgres::open_reader(&args.url).await?;
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&args.url).await?;
+    let database = Database::from(pool);
+    let utils = WorkerUtils::new(database.clone(), SCHEMA);
+    utils.migrate().await?;
+    phases_postgres::measure(&args, Graphile { database, utils }, reader).await
+}
