@@ -1,0 +1,141 @@
+//! Measures awa: batch and one-by-one enqueue, drain, and pickup latency.
+
+#[path = "../../phases.rs"]
+mod phases;
+#[path = "../../phases_postgres.rs"]
+mod phases_postgres;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use awa::model::insert;
+use awa::{
+    Client, InsertOpts, InsertParams, JobArgs, JobResult, PartitionedQueue, QueueConfig, QueueStorage,
+    QueueStorageConfig,
+};
+use phases::{Enqueue, Probe};
+use phases_postgres::{Args, Load, Peer};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+const QUEUE: &str = "noop";
+/// Physical queues behind the one queue, so that callers and claims seldom meet on the same
+/// head; 1 and 2 were slower.
+const PARTITIONS: usize = 4;
+/// Per partition. From 512 in all, the crate completes jobs in four batches side by side; 100 in
+/// all did half as much, 4096 no more.
+const WORKERS: u32 = 256;
+/// Jobs claimed in one go by a partition, the crate's default.
+const TAKE: usize = 512;
+/// What a dispatcher falls back on if it misses a notification, the crate's default.
+const POLL: Duration = Duration::from_millis(200);
+/// No deadline: the crate then records claims and completions as batches, not row by row.
+const DEADLINE: Duration = Duration::ZERO;
+const CONNECTIONS: u32 = 20;
+
+#[derive(Serialize, Deserialize, JobArgs)]
+struct Noop {}
+
+#[derive(Clone)]
+struct Awa {
+    pool: PgPool,
+    store: Arc<QueueStorage>,
+    queue: Arc<PartitionedQueue>,
+    turn: Arc<AtomicUsize>,
+}
+
+impl Awa {
+    /// A job, the partitions taking turns.
+    fn job(&self) -> Result<InsertParams> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let opts = self.queue.route_opts_by_index(InsertOpts::default(), turn);
+        Ok(insert::params_with(&Noop {}, opts)?)
+    }
+}
+
+impl Enqueue for Awa {
+    /// Straight into the storage, like the batch: `insert_with` goes through a function for old
+    /// schemas and takes three times as long.
+    async fn one(&mut self) -> Result<()> {
+        self.store.enqueue_params_batch(&self.pool, &[self.job()?]).await?;
+        Ok(())
+    }
+
+    async fn batch(&mut self, size: usize) -> Result<()> {
+        let jobs = vec![self.job()?; size];
+        self.store.enqueue_params_copy(&self.pool, &jobs).await?;
+        Ok(())
+    }
+}
+
+impl Peer for Awa {
+    type Worker = Client;
+    const NAME: &'static str = "awa";
+    const BATCH_CALLERS: usize = 4;
+
+    fn settings() -> String {
+        format!(
+            "enqueue_params_copy (COPY) of 1000 from {} connections; one by one: \
+             enqueue_params_batch of one; {PARTITIONS} partitions, each {WORKERS} workers and \
+             claims of {TAKE}; no deadline, so claims and completions are kept as batches; drops \
+             what is done as its ring turns; pickup: the same workers, woken by NOTIFY; \
+             {CONNECTIONS} connections",
+            Self::BATCH_CALLERS
+        )
+    }
+
+    fn version() -> Result<String> {
+        phases::locked_version(include_str!("../Cargo.lock"), "awa")
+    }
+
+    async fn start(&self, _load: Load, probe: &Arc<Probe>) -> Result<Client> {
+        let probe = probe.clone();
+        let config = QueueConfig {
+            max_workers: WORKERS,
+            claim_batch_size: TAKE,
+            poll_interval: POLL,
+            deadline_duration: DEADLINE,
+            ..QueueConfig::default()
+        };
+        let client = Client::builder(self.pool.clone())
+            .partitioned_queue(&self.queue, config)
+            .register::<Noop, _, _>(move |_, _| {
+                probe.started();
+                async { Ok(JobResult::Completed) }
+            })
+            .build()?;
+        client.start().await?;
+        Ok(client)
+    }
+
+    async fn stop(&self, client: Client) -> Result<()> {
+        client.shutdown(Duration::from_secs(30)).await;
+        Ok(())
+    }
+
+    /// The same sources that the crate's own `queue_counts` adds up, which takes seconds at
+    /// this size as it also walks what is not done.
+    async fn done(&self, reader: &PgPool, _added: usize) -> Result<usize> {
+        let sql = "SELECT ((SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)
+            + (SELECT count(*) FROM awa.done_entries WHERE state = 'completed')
+            + (SELECT coalesce(sum(pruned_completed_count), 0) FROM awa.queue_terminal_rollups))::bigint";
+        let done: i64 = sqlx::query_scalar(sql).fetch_one(reader).await?;
+        Ok(done as usize)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse()?;
+    let reader = phases_postgres::open_reader(&args.url).await?;
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&args.url).await?;
+    awa::migrations::run(&pool).await?;
+    let store = Arc::new(QueueStorage::new(QueueStorageConfig::default())?);
+    store.install(&pool).await?;
+    let queue = Arc::new(PartitionedQueue::new(QUEUE, PARTITIONS)?);
+    let peer = Awa { pool, store, queue, turn: Arc::default() };
+    phases_postgres::measure(&args, peer, reader).await
+}
