@@ -74,15 +74,16 @@ fn check_reads(plan: &Value, most: f64) {
 
 async fn claim(client: &Client, choice: &str, queues: &[&str], kinds: &[&str]) -> Value {
     let sql = format!("{WANTED}{ONE_OR_MANY}{CLAIM}", ONE_OR_MANY = choice);
-    let (now, none): (Option<i64>, (Vec<i32>, Vec<i64>, Vec<Uuid>)) = (None, Default::default());
+    let now: Option<i64> = None;
+    let (lanes, at, ids): (Vec<i32>, Vec<i64>, Vec<Uuid>) = Default::default();
     let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
         (&now, Type::INT8),
         (&queues, Type::TEXT_ARRAY),
         (&kinds, Type::TEXT_ARRAY),
         (&LIMIT, Type::INT8),
-        (&none.0, Type::INT4_ARRAY),
-        (&none.1, Type::INT8_ARRAY),
-        (&none.2, Type::UUID_ARRAY),
+        (&lanes, Type::INT4_ARRAY),
+        (&at, Type::INT8_ARRAY),
+        (&ids, Type::UUID_ARRAY),
         (&"w", Type::TEXT),
         (&30_000_i64, Type::INT8),
     ];

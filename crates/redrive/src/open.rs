@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_names_no_store_says_what_would() {
         for address in ["redrive.db", "sqlite:", "mongodb://x", ""] {
-            let error = Redrive::open(address).await.err().expect(address).to_string();
+            let error = Redrive::open(address).await.expect_err(address).to_string();
             assert!(
                 error.contains("sqlite:redrive.db") && error.contains("postgres://"),
                 "{address}: {error}"
