@@ -30,7 +30,7 @@ const MANY: &str = concat!(
 pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claimed, StoreError> {
     let wake = inner.wakes();
     let started = Instant::now();
-    let begin = inner.floors().begin(started);
+    let begin = inner.floors().begin(request, started);
     let queues: Vec<&str> = request.queues.iter().map(|queue| queue.as_str()).collect();
     let kinds: Vec<&str> = request.kinds.iter().map(|kind| kind.as_str()).collect();
     let (now, limit, lease) = (inner.manual_now(), request.limit as i64, ceil_ms(request.lease));
@@ -62,7 +62,7 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
     let first = rows.first().ok_or_else(nothing)?;
     let now = Timestamp::from_ms(first.try_get("now").sorted()?);
     let next_due = first.try_get::<_, Option<i64>>("due").sorted()?.map(Timestamp::from_ms);
-    inner.floors().claimed(&begin, &reads, now, started.elapsed());
+    inner.floors().claimed(request, &begin, &reads, now, started.elapsed());
     Ok(Claimed { next_due, ..leased(reads, now, wake) })
 }
 

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use redrive_core::Timestamp;
+use redrive_core::store::ClaimRequest;
+use redrive_core::{Kind, Queue, Timestamp};
 use uuid::Uuid;
 
 use crate::look::FullLook;
@@ -23,16 +24,11 @@ const LATE: Duration = Duration::from_millis(500);
 type Place = (i64, Uuid);
 
 /// The places that this node has come to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Floors {
     by_lane: HashMap<i32, Place>,
-    full_look: FullLook,
-}
-
-impl Default for Floors {
-    fn default() -> Self {
-        Self { by_lane: HashMap::new(), full_look: FullLook::every(FULL_LOOK_EVERY) }
-    }
+    /// One for each sort of claim: another's full look is at other lanes.
+    full_looks: HashMap<(Vec<Queue>, Vec<Kind>), FullLook>,
 }
 
 /// Lanes with the places to begin at, as columns.
@@ -46,8 +42,8 @@ pub(crate) struct Begin {
 
 impl Floors {
     /// Where the next claim begins.
-    pub(crate) fn begin(&mut self, now: Instant) -> Begin {
-        if self.full_look.is_due(now) {
+    pub(crate) fn begin(&mut self, request: &ClaimRequest, now: Instant) -> Begin {
+        if self.full_look(request).is_due(now) {
             return Begin { full: true, ..Begin::default() };
         }
         let mut begin = Begin::default();
@@ -60,9 +56,16 @@ impl Floors {
     }
 
     /// Takes note of what a claim has taken.
-    pub(crate) fn claimed(&mut self, begin: &Begin, taken: &[Read], now: Timestamp, took: Duration) {
+    pub(crate) fn claimed(
+        &mut self,
+        request: &ClaimRequest,
+        begin: &Begin,
+        taken: &[Read],
+        now: Timestamp,
+        took: Duration,
+    ) {
         if begin.full {
-            self.full_look.made(Instant::now(), took);
+            self.full_look(request).made(Instant::now(), took);
         }
         let late = (now.before(LATE).as_ms(), Uuid::nil());
         let mut last: HashMap<i32, Place> = HashMap::new();
@@ -76,6 +79,11 @@ impl Floors {
             // What a full look finds early may have more behind it.
             *floor = if begin.full { place } else { (*floor).max(place) };
         }
+    }
+
+    fn full_look(&mut self, request: &ClaimRequest) -> &mut FullLook {
+        let sort = (request.queues.clone(), request.kinds.clone());
+        self.full_looks.entry(sort).or_insert_with(|| FullLook::every(FULL_LOOK_EVERY))
     }
 
     /// Something appears at this time: a floor that is beyond comes down to it.
@@ -94,7 +102,7 @@ impl Floors {
 #[cfg(test)]
 mod tests {
     use redrive_core::store::Unreadable;
-    use redrive_core::{JobId, Lease};
+    use redrive_core::{JobId, Lease, WorkerId};
 
     use super::*;
 
@@ -108,8 +116,14 @@ mod tests {
         Read { id: lease.id, lane, next_run_at, job }
     }
 
+    fn request(queues: &[&str]) -> ClaimRequest {
+        let queues = queues.iter().map(|queue| queue.parse().unwrap()).collect();
+        let worker = WorkerId::new("w").unwrap();
+        ClaimRequest { worker, queues, kinds: vec![], limit: 1, lease: SOON }
+    }
+
     fn begin(floors: &mut Floors, now: Instant) -> Option<i64> {
-        let begin = floors.begin(now);
+        let begin = floors.begin(&request(&[]), now);
         assert!(!begin.full);
         begin.at.first().copied()
     }
@@ -117,29 +131,38 @@ mod tests {
     #[test]
     fn claims_begin_where_the_last_one_ended_but_leave_room_for_late_commits() {
         let (mut floors, start) = (Floors::default(), Instant::now());
-        let full = floors.begin(start);
+        let full = floors.begin(&request(&[]), start);
         assert!(full.full && full.lanes.is_empty());
-        floors.claimed(&full, &[taken(1, 5_000), taken(1, 7_000)], NOW, SOON);
+        floors.claimed(&request(&[]), &full, &[taken(1, 5_000), taken(1, 7_000)], NOW, SOON);
         assert_eq!(begin(&mut floors, start), Some(7_000));
-        let next = floors.begin(start);
-        floors.claimed(&next, &[taken(1, 999_900)], NOW, SOON);
+        let next = floors.begin(&request(&[]), start);
+        floors.claimed(&request(&[]), &next, &[taken(1, 999_900)], NOW, SOON);
         assert_eq!(begin(&mut floors, start), Some(999_500));
-        floors.claimed(&next, &[taken(1, 8_000)], NOW, SOON);
+        floors.claimed(&request(&[]), &next, &[taken(1, 8_000)], NOW, SOON);
         assert_eq!(begin(&mut floors, start), Some(999_500), "it does not go back by itself");
     }
 
     #[test]
     fn what_a_full_look_finds_early_has_more_behind_it() {
         let (mut floors, start) = (Floors::default(), Instant::now());
-        let full = floors.begin(start);
-        floors.claimed(&full, &[taken(1, 500_000)], NOW, SOON);
-        let again = floors.begin(start + 2 * FULL_LOOK_EVERY);
+        let full = floors.begin(&request(&[]), start);
+        floors.claimed(&request(&[]), &full, &[taken(1, 500_000)], NOW, SOON);
+        let again = floors.begin(&request(&[]), start + 2 * FULL_LOOK_EVERY);
         assert!(again.full);
-        floors.claimed(&again, &[taken(1, 3_000)], NOW, SOON);
+        floors.claimed(&request(&[]), &again, &[taken(1, 3_000)], NOW, SOON);
         assert_eq!(begin(&mut floors, start), Some(3_000));
         floors.lower(Timestamp::from_ms(2_000));
         assert_eq!(begin(&mut floors, start), Some(2_000));
         floors.forget();
-        assert!(floors.begin(start).full);
+        assert!(floors.begin(&request(&[]), start).full);
+    }
+
+    #[test]
+    fn nobody_takes_the_full_look_of_another() {
+        let (mut floors, start) = (Floors::default(), Instant::now());
+        for queues in [&[][..], &["a"], &["b"], &["a", "b"]] {
+            assert!(floors.begin(&request(queues), start).full, "{queues:?}");
+            assert!(!floors.begin(&request(queues), start).full, "{queues:?}");
+        }
     }
 }

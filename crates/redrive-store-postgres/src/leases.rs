@@ -14,16 +14,16 @@ const FULL_LOOK_EVERY: Duration = Duration::from_secs(30);
 const LATE: Duration = Duration::from_secs(60);
 
 /// Up to when this node has taken over what had ended, by the kinds it looked at.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LeaseFloors {
-    by_kinds: HashMap<Vec<Kind>, Timestamp>,
-    full_look: FullLook,
+    by_kinds: HashMap<Vec<Kind>, Looked>,
 }
 
-impl Default for LeaseFloors {
-    fn default() -> Self {
-        Self { by_kinds: HashMap::new(), full_look: FullLook::every(FULL_LOOK_EVERY) }
-    }
+#[derive(Debug)]
+struct Looked {
+    /// The store's time at the last complete look.
+    at: Option<Timestamp>,
+    full_look: FullLook,
 }
 
 impl LeaseFloors {
@@ -31,21 +31,28 @@ impl LeaseFloors {
     ///
     /// A store with a clock of its own tells its time, because that may have been set back.
     pub(crate) fn begin(&mut self, kinds: &[Kind], now: Instant, store_now: Option<i64>) -> (i64, bool) {
-        let looked = self.by_kinds.get(kinds).filter(|at| store_now.is_none_or(|now| at.as_ms() <= now));
-        match looked {
-            Some(looked) if !self.full_look.is_due(now) => (looked.before(LATE).as_ms(), false),
+        let looked = self.of(kinds);
+        let at = looked.at.filter(|at| store_now.is_none_or(|now| at.as_ms() <= now));
+        match at {
+            Some(at) if !looked.full_look.is_due(now) => (at.before(LATE).as_ms(), false),
             Some(_) | None => (i64::MIN, true),
         }
     }
 
     /// Takes note of a look at a time of the store.
     pub(crate) fn looked(&mut self, kinds: &[Kind], look: Look) {
+        let looked = self.of(kinds);
         if look.full {
-            self.full_look.made(Instant::now(), look.took);
+            looked.full_look.made(Instant::now(), look.took);
         }
         if look.complete {
-            self.by_kinds.insert(kinds.to_vec(), look.now);
+            looked.at = Some(look.now);
         }
+    }
+
+    fn of(&mut self, kinds: &[Kind]) -> &mut Looked {
+        let new = || Looked { at: None, full_look: FullLook::every(FULL_LOOK_EVERY) };
+        self.by_kinds.entry(kinds.to_vec()).or_insert_with(new)
     }
 }
 

@@ -201,6 +201,38 @@ async fn from_sqlx_a_commit_enqueues_and_a_rollback_never_did() {
     assert_eq!((stored.payload, stored.key), (job.payload, job.idempotency.map(|asked| asked.key)));
 }
 
+/// Claims begin where the last one ended; what appears before that place must not be forgotten there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_commits_late_is_found_though_others_were_claimed_meanwhile() {
+    let mut scene = Scene::open().await;
+    let late = scene.job();
+    let mut transaction = scene.client.transaction().await.expect("begun");
+    scene.store.enqueue_in(&mut transaction, vec![late.clone()]).await.expect("enqueued");
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    for _ in 0..3 {
+        let early = NewJob::new(JobId(Uuid::now_v7()), late.kind.clone(), late.policy.clone(), vec![]);
+        scene.store.enqueue(vec![early.clone()]).await.expect("enqueued");
+        assert_eq!(claim(&scene.store).await, [early.id]);
+    }
+    transaction.commit().await.expect("committed");
+    let began = std::time::Instant::now();
+    while claim(&scene.store).await != [late.id] {
+        assert!(began.elapsed() < Duration::from_secs(5), "it is not found");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn claim(store: &PostgresStore) -> Vec<JobId> {
+    let request = ClaimRequest {
+        worker: WorkerId::new("w").expect("legal"),
+        queues: vec![],
+        kinds: vec![],
+        limit: 10,
+        lease: Duration::from_secs(30),
+    };
+    store.claim(request).await.expect("claim").jobs.iter().map(|job| job.id).collect()
+}
+
 async fn claim_nothing(store: &PostgresStore) -> redrive_core::store::Wake {
     let request = ClaimRequest {
         worker: WorkerId::new("w").expect("legal"),
