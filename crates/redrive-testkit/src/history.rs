@@ -111,7 +111,10 @@ impl History {
     pub fn journalled(path: &Path, clock: impl Clock + 'static) -> std::io::Result<Self> {
         let mut history = Self::new(clock);
         *history.happenings.lock().unwrap_or_else(PoisonError::into_inner) = read_journal(path)?;
-        history.journal = Some(Arc::new(File::options().create(true).append(true).open(path)?));
+        let mut journal = File::options().create(true).append(true).open(path)?;
+        // A process that was killed in the middle of a line does not spoil the next one's first.
+        journal.write_all(b"\n")?;
+        history.journal = Some(Arc::new(journal));
         Ok(history)
     }
 
@@ -133,7 +136,6 @@ impl History {
         if let Some(journal) = &self.journal {
             let mut line = serde_json::to_string(&(now, &happening)).expect("a happening is plain data");
             line.push('\n');
-            // One write for a line: a kill leaves whole lines behind.
             (&**journal).write_all(line.as_bytes()).expect("the journal can be written");
         }
         self.happenings.lock().unwrap_or_else(PoisonError::into_inner).push((now, happening));
@@ -161,6 +163,31 @@ impl History {
 
 fn read_journal(path: &Path) -> std::io::Result<Vec<(Timestamp, Happening)>> {
     let text = if path.exists() { std::fs::read_to_string(path)? } else { String::new() };
-    // A last line that was cut off says nothing that anyone was told.
-    Ok(text.lines().map_while(|line| serde_json::from_str(line).ok()).collect())
+    // A line that was cut off says nothing that anyone was told: its process was killed in the middle of it.
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_off_spoils_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let jobs: Vec<JobId> = (1..=3).map(|id| JobId(uuid::Uuid::from_u128(id))).collect();
+        for (nth, id) in jobs.iter().enumerate() {
+            let history = History::journalled(&path, ManualClock::default()).expect("the journal opens");
+            history.add(Happening::Acknowledged(*id));
+            if nth == 1 {
+                let length = std::fs::metadata(&path).expect("it is there").len();
+                File::options().write(true).open(&path).expect("opens").set_len(length - 7).expect("is cut");
+            }
+        }
+        let told: Vec<_> =
+            read_journal(&path).expect("it can be read").into_iter().map(|(_, what)| what).collect();
+        assert_eq!(told, [Happening::Acknowledged(jobs[0]), Happening::Acknowledged(jobs[2])]);
+    }
 }
