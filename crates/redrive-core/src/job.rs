@@ -111,9 +111,22 @@ impl Start {
             Self::At(at) => at,
         };
         if at > now.after(HORIZON) {
-            return Err(Invalid::new("runAt", "must be at most one year ahead"));
+            return Err(Self::too_far());
         }
         Ok(at)
+    }
+
+    /// Refuses what is too far ahead at any time. For an instant only the store's clock can tell.
+    pub fn check(self) -> Result<(), Invalid> {
+        match self {
+            Self::After(wait) if wait > HORIZON => Err(Self::too_far()),
+            Self::Now | Self::After(_) | Self::At(_) => Ok(()),
+        }
+    }
+
+    /// The refusal of what is too far ahead.
+    pub fn too_far() -> Invalid {
+        Invalid::new("runAt", "must be at most one year ahead")
     }
 }
 

@@ -190,6 +190,17 @@ impl Settlement {
         Self { lease, verdict, error: None, status: None, entry: None, follow_ups: Vec::new() }
     }
 
+    /// Whether it is a success with nothing more to say about it, as most are. It stays one whether a cancel was asked for
+    /// or not.
+    pub fn is_plain(&self) -> bool {
+        let Self { lease: _, verdict, error, status, entry, follow_ups } = self;
+        *verdict == Verdict::Complete(None)
+            && error.is_none()
+            && status.is_none()
+            && entry.is_none()
+            && follow_ups.is_empty()
+    }
+
     /// Refuses what no store would take.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.follow_ups.len() > FOLLOW_UPS_MAX {
@@ -206,19 +217,10 @@ impl Settlement {
             check_text("detail", detail.as_deref())?;
         }
         self.follow_ups.iter().try_for_each(NewJob::check)?;
-        match &self.verdict {
-            Verdict::Complete(Some(output)) if output.len() > OUTPUT_BYTES_MAX => {
-                Err(Invalid::new("output", format!("at most {OUTPUT_BYTES_MAX} bytes are allowed")))
-            }
-            Verdict::Complete(_)
-            | Verdict::Retry(_)
-            | Verdict::Snooze(_)
-            | Verdict::Park(_)
-            | Verdict::Wait
-            | Verdict::Release
-            | Verdict::DeadLetter(_)
-            | Verdict::Cancel => Ok(()),
+        if self.verdict.output().is_some_and(|output| output.len() > OUTPUT_BYTES_MAX) {
+            return Err(Invalid::new("output", format!("at most {OUTPUT_BYTES_MAX} bytes are allowed")));
         }
+        Ok(())
     }
 }
 

@@ -269,6 +269,20 @@ impl Verdict {
         }
     }
 
+    /// What a success has to show, if anything.
+    pub fn output(&self) -> Option<&[u8]> {
+        match self {
+            Self::Complete(output) => output.as_deref(),
+            Self::Retry(_)
+            | Self::Snooze(_)
+            | Self::Park(_)
+            | Self::Wait
+            | Self::Release
+            | Self::DeadLetter(_)
+            | Self::Cancel => None,
+        }
+    }
+
     /// Why it is dead, when it is.
     pub fn reason(&self) -> Option<Reason> {
         match self {

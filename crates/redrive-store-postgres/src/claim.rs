@@ -6,15 +6,11 @@ use std::time::Instant;
 use redrive_core::store::{ClaimRequest, Claimed, Wake};
 use redrive_core::time::ceil_ms;
 use redrive_core::{StoreError, Timestamp};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
-use crate::enqueue::nothing;
-use crate::error::Sorted;
-use crate::lanes::Lanes;
+use crate::error::{Sorted, nothing};
 use crate::open::Inner;
-use crate::row::{Read, Reader};
+use crate::row::{self, Read};
 
 const ONE: &str = concat!(
     include_str!("../sql/claim_wanted.sql"),
@@ -55,7 +51,7 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
         // What was claimed without an answer comes back when its lease ends, and then before the floor.
         .inspect_err(|_| inner.floors().forget())?;
     let lanes = inner.lanes_of(&rows).await?;
-    let mut reads = reads(&rows, &lanes)?;
+    let mut reads = row::reads(&rows, &lanes)?;
     reads.sort_by_key(|read| {
         (Reverse(lanes.get(read.lane).map(|lane| lane.priority)), read.next_run_at, read.id)
     });
@@ -64,18 +60,6 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
     let next_due = first.try_get::<_, Option<i64>>("due").sorted()?.map(Timestamp::from_ms);
     inner.floors().claimed(request, &begin, &reads, now, started.elapsed());
     Ok(Claimed { next_due, ..leased(reads, now, wake) })
-}
-
-/// The jobs among the rows: a statement that found none answers with a row that has none.
-pub(crate) fn reads(rows: &[Row], lanes: &Lanes) -> Result<Vec<Read>, StoreError> {
-    let mut reader = Reader::new(lanes);
-    let mut reads = Vec::with_capacity(rows.len());
-    for row in rows {
-        if row.try_get::<_, Option<Uuid>>(0).sorted()?.is_some() {
-            reads.push(reader.read(row)?);
-        }
-    }
-    Ok(reads)
 }
 
 /// Rows under lease as an answer.

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use redrive_core::limits::HORIZON;
 use redrive_core::store::Enqueued;
 use redrive_core::time::ceil_ms;
-use redrive_core::{Invalid, JobId, NewJob, Start, StoreError};
+use redrive_core::{JobId, NewJob, Start, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::columns::Columns;
-use crate::error::Sorted;
+use crate::error::{Sorted, nothing};
 use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
@@ -100,16 +100,9 @@ pub(crate) async fn add_all(
 pub(crate) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
     for job in jobs {
         job.check()?;
-        if matches!(job.start, Start::After(wait) if wait > HORIZON) {
-            return Err(too_far().into());
-        }
+        job.start.check()?;
     }
     Ok(())
-}
-
-/// The refusal of a job that is due too far ahead.
-pub(crate) fn too_far() -> Invalid {
-    Invalid::new("runAt", "must be at most one year ahead")
 }
 
 /// The jobs without a result yet that share neither id nor key with another before them; ordered by key, so that batches
@@ -150,7 +143,7 @@ async fn add<'a>(
     let columns = Columns::new(jobs, lanes)?;
     let inserted = to.insert(now, &columns).await?;
     if inserted.late {
-        return Err(too_far().into());
+        return Err(Start::too_far().into());
     }
     if inserted.added == columns.ids.len() as i64 {
         return Ok(Added::All);
@@ -225,9 +218,4 @@ impl<Q: Query + Sync> Sink for &Q {
         };
         rows.iter().map(found).collect()
     }
-}
-
-/// The error for a statement that should always answer with a row.
-pub(crate) fn nothing() -> StoreError {
-    StoreError::Failed("a statement that always answers did not".into())
 }

@@ -67,6 +67,11 @@ pub(crate) fn again(error: &StoreError) -> StoreError {
     }
 }
 
+/// The error for a statement that should always answer with a row.
+pub(crate) fn nothing() -> StoreError {
+    StoreError::Failed("a statement that always answers did not".into())
+}
+
 /// An error with its causes.
 pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -4,10 +4,10 @@ use redrive_core::store::{Cursor, Filter, Page};
 use redrive_core::{Job, JobId, StoreError};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::claim;
 use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
+use crate::row;
 
 pub(crate) async fn list(
     inner: &Inner,
@@ -25,7 +25,7 @@ pub(crate) async fn list(
     let rows = inner.pool.query(&query.sql(limit + 1), &parameters).await?;
     let lanes = inner.lanes_of(&rows).await?;
     let mut jobs = Vec::new();
-    for read in claim::reads(&rows, &lanes)? {
+    for read in row::reads(&rows, &lanes)? {
         match read.readable() {
             Ok(job) => jobs.push(job),
             // A list goes on without a damaged row; asking for the row itself says what is wrong with it.

@@ -5,8 +5,7 @@ use redrive_core::store::Retention;
 use redrive_core::time::ceil_ms;
 use tokio_postgres::types::Type;
 
-use crate::enqueue::nothing;
-use crate::error::Sorted;
+use crate::error::{Sorted, nothing};
 use crate::open::Inner;
 
 pub(crate) async fn prune(inner: &Inner, retention: &Retention, limit: usize) -> Result<usize, StoreError> {

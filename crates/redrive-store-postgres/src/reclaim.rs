@@ -8,10 +8,10 @@ use redrive_core::{StoreError, Timestamp};
 use tokio_postgres::types::Type;
 
 use crate::claim;
-use crate::enqueue::nothing;
-use crate::error::Sorted;
+use crate::error::{Sorted, nothing};
 use crate::leases::Look;
 use crate::open::Inner;
+use crate::row;
 
 pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<Claimed, StoreError> {
     let wake = inner.wakes();
@@ -37,7 +37,7 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
     let lanes = inner.lanes_of(&rows).await?;
     let took = started.elapsed();
     let mut ended = Vec::with_capacity(rows.len());
-    for (row, read) in rows.iter().zip(claim::reads(&rows, &lanes)?) {
+    for (row, read) in rows.iter().zip(row::reads(&rows, &lanes)?) {
         ended.push((row.try_get::<_, i64>("ended").sorted()?, read.id, read));
     }
     let complete = ended.len() < request.limit;

@@ -45,7 +45,7 @@ pub(crate) const COLUMNS: [&str; 27] = [
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
-pub(crate) struct Reader<'a> {
+struct Reader<'a> {
     lanes: &'a Lanes,
     tenant: Option<Tenant>,
     policy: Option<(String, PolicyRef)>,
@@ -68,12 +68,12 @@ impl Read {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(lanes: &'a Lanes) -> Self {
+    fn new(lanes: &'a Lanes) -> Self {
         Self { lanes, tenant: None, policy: None, worker: None }
     }
 
     /// Reads a row. Only its key must be sound; anything else that is not makes the job unreadable, not the batch.
-    pub(crate) fn read(&mut self, row: &Row) -> Result<Read, StoreError> {
+    fn read(&mut self, row: &Row) -> Result<Read, StoreError> {
         let id = JobId(row.try_get(0).sorted()?);
         let lane = row.try_get(1).sorted()?;
         let epoch = row.try_get::<_, i64>(6).sorted()?.unsigned_abs();
@@ -147,6 +147,18 @@ impl<'a> Reader<'a> {
             _ => Ok(Some(self.worker.insert(WorkerId::new(text)?).clone())),
         }
     }
+}
+
+/// The jobs among the rows: a statement that found none answers with a row that has none.
+pub(crate) fn reads(rows: &[Row], lanes: &Lanes) -> Result<Vec<Read>, StoreError> {
+    let mut reader = Reader::new(lanes);
+    let mut reads = Vec::with_capacity(rows.len());
+    for row in rows {
+        if row.try_get::<_, Option<Uuid>>(0).sorted()?.is_some() {
+            reads.push(reader.read(row)?);
+        }
+    }
+    Ok(reads)
 }
 
 /// The state behind a code.

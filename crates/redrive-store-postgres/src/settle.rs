@@ -5,21 +5,21 @@ use std::collections::{HashMap, HashSet};
 use redrive_core::limits::HORIZON;
 use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
-use redrive_core::{Lease, NewJob, Reason, StoreError, Verdict};
+use redrive_core::{Lease, NewJob, Reason, Start, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::columns::Columns;
-use crate::enqueue::{self, nothing};
-use crate::error::Sorted;
+use crate::enqueue;
+use crate::error::{Sorted, nothing};
 use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
 use crate::row;
 
 pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-    let rows = if settlements.iter().all(is_plain) {
+    let rows = if settlements.iter().all(Settlement::is_plain) {
         plain(inner, settlements).await?
     } else {
         full(inner, settlements).await?
@@ -35,16 +35,6 @@ pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<
     // The first of several settlements under one lease is the one that was made.
     let results = settlements.iter().map(|each| states.remove(&key(each.lease)));
     Ok(results.map(|state| state.map_or(Settled::LeaseLost, Settled::Applied)).collect())
-}
-
-/// A success with nothing more to say about it. It stays one, whether a cancel was asked for or not.
-fn is_plain(settlement: &Settlement) -> bool {
-    let Settlement { lease: _, verdict, error, status, entry, follow_ups } = settlement;
-    *verdict == Verdict::Complete(None)
-        && error.is_none()
-        && status.is_none()
-        && entry.is_none()
-        && follow_ups.is_empty()
 }
 
 async fn plain(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, StoreError> {
@@ -70,7 +60,7 @@ async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, Sto
     parameters.extend(given.parameters());
     let rows = inner.pool.query(include_str!("../sql/settle.sql"), &parameters).await?;
     if rows.first().ok_or_else(nothing)?.try_get("late").sorted()? {
-        return Err(enqueue::too_far().into());
+        return Err(Start::too_far().into());
     }
     Ok(rows)
 }
@@ -146,7 +136,7 @@ impl<'a> Given<'a> {
         self.errors.push(settlement.error.as_deref());
         self.statuses.push(settlement.status.map(i32::from));
         self.reasons.push(settlement.verdict.reason().map(Reason::name));
-        self.outputs.push(output(&settlement.verdict));
+        self.outputs.push(settlement.verdict.output());
         if let Some(entry) = &settlement.entry {
             let entries = &mut self.entries;
             entries.jobs.push(id);
@@ -188,18 +178,5 @@ impl<'a> Given<'a> {
         ];
         parameters.extend(self.follow_ups.parameters());
         parameters
-    }
-}
-
-fn output(verdict: &Verdict) -> Option<&[u8]> {
-    match verdict {
-        Verdict::Complete(output) => output.as_deref(),
-        Verdict::Retry(_)
-        | Verdict::Snooze(_)
-        | Verdict::Park(_)
-        | Verdict::Wait
-        | Verdict::Release
-        | Verdict::DeadLetter(_)
-        | Verdict::Cancel => None,
     }
 }

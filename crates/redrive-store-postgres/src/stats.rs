@@ -4,8 +4,7 @@ use redrive_core::store::Stats;
 use redrive_core::{Queue, StoreError, Timestamp};
 use tokio_postgres::types::Type;
 
-use crate::enqueue::nothing;
-use crate::error::Sorted;
+use crate::error::{Sorted, nothing};
 use crate::open::Inner;
 use crate::row;
 

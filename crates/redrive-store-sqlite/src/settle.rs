@@ -2,7 +2,7 @@
 
 use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
-use redrive_core::{Reason, State, StoreError, Timestamp, Verdict};
+use redrive_core::{Reason, State, StoreError, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
 
 use crate::enqueue;
@@ -45,16 +45,9 @@ struct Found<'a> {
 impl Found<'_> {
     /// Whether one statement can settle both: plain successes under the same epoch.
     fn goes_with(&self, next: &Self) -> bool {
-        self.is_plain() && next.is_plain() && self.settlement.lease.epoch == next.settlement.lease.epoch
-    }
-
-    fn is_plain(&self) -> bool {
-        let Settlement { lease: _, verdict, error, status, entry, follow_ups } = self.settlement;
-        *verdict == Verdict::Complete(None)
-            && error.is_none()
-            && status.is_none()
-            && entry.is_none()
-            && follow_ups.is_empty()
+        self.settlement.is_plain()
+            && next.settlement.is_plain()
+            && self.settlement.lease.epoch == next.settlement.lease.epoch
     }
 }
 
@@ -135,7 +128,7 @@ impl<'a> Statements<'a> {
                 effect.refund,
                 ceil_ms(effect.budget_pause),
                 settlement.error,
-                output(&settlement.verdict),
+                settlement.verdict.output(),
                 settlement.verdict.reason().map(Reason::name),
                 settlement.status,
             ]);
@@ -172,18 +165,5 @@ impl<'a> Statements<'a> {
             wait.map(|wait| now.after(wait).as_ms()),
         ]);
         logged.sorted().map(|_| ())
-    }
-}
-
-fn output(verdict: &Verdict) -> Option<&[u8]> {
-    match verdict {
-        Verdict::Complete(output) => output.as_deref(),
-        Verdict::Retry(_)
-        | Verdict::Snooze(_)
-        | Verdict::Park(_)
-        | Verdict::Wait
-        | Verdict::Release
-        | Verdict::DeadLetter(_)
-        | Verdict::Cancel => None,
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redrive_core::{Finding, Gravity, StoreError};
 
 use super::{Patient, Thresholds};
-use crate::enqueue::nothing;
 use crate::error::Sorted;
+use crate::error::nothing;
 
 /// The shortest round trip of so many says most.
 const SAMPLES: usize = 7;

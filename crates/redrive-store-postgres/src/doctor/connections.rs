@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::{APPLICATION, Patient};
-use crate::enqueue::nothing;
+use crate::error::nothing;
 use crate::error::{Sorted, explain};
 
 /// Taken of all that there are: from here on the next peak or deploy may not get any.

@@ -3,8 +3,8 @@
 use redrive_core::{Finding, Gravity, StoreError};
 
 use super::{Patient, Tables};
-use crate::enqueue::nothing;
 use crate::error::Sorted;
+use crate::error::nothing;
 use crate::migrate::{Found, SCHEMA, found};
 
 /// The oldest Postgres with what the tables are made of.

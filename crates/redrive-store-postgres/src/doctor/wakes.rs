@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::Patient;
-use crate::enqueue::nothing;
+use crate::error::nothing;
 use crate::error::{Sorted, explain};
 use crate::pool::Connect;
 
