@@ -11,8 +11,9 @@ use uuid::Uuid;
 use crate::invalid::Invalid;
 use crate::lifecycle::State;
 use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX, check_text};
-use crate::names::{IdempotencyKey, Kind, Queue, Tenant, WorkerId};
+use crate::names::{IdempotencyKey, Kind, Queue, Tenant, UniqueKey, WorkerId};
 use crate::policy::{Policy, PolicyRef};
+use crate::steps::{Await, Parent};
 use crate::time::Timestamp;
 use crate::verdict::{Reason, Run};
 
@@ -149,6 +150,10 @@ pub struct NewJob {
     pub payload: Vec<u8>,
     /// Makes the enqueue repeatable.
     pub idempotency: Option<Idempotency>,
+    /// Makes it the only one under a key.
+    pub unique: Option<Unique>,
+    /// Whose child it is.
+    pub parent: Option<Parent>,
     /// When it is first due.
     pub start: Start,
     /// How long one attempt may take; the policy's or worker's limit when absent.
@@ -173,6 +178,8 @@ impl NewJob {
             policy,
             payload,
             idempotency: None,
+            unique: None,
+            parent: None,
             start: Start::Now,
             timeout: None,
             lease: None,
@@ -193,6 +200,9 @@ impl NewJob {
         }
         if self.subject.as_ref().is_some_and(|text| text.len() > SUBJECT_BYTES_MAX) {
             return Err(Invalid::new("subject", format!("at most {SUBJECT_BYTES_MAX} bytes are allowed")));
+        }
+        if self.idempotency.is_some() && self.unique.is_some() {
+            return Err(Invalid::new("uniqueKey", "cannot be combined with an idempotency key"));
         }
         check_text("metadata", self.metadata.as_deref())?;
         check_text("subject", self.subject.as_deref())?;
@@ -226,6 +236,29 @@ pub struct Idempotency {
     pub fingerprint: [u8; 32],
 }
 
+/// A key of which a tenant has one job of a kind.
+///
+/// It is looked at when a job is enqueued and never again, so that no retry and no redrive is ever held up by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unique {
+    /// The key.
+    pub key: UniqueKey,
+    /// For how long, and what happens to a second one.
+    pub rule: UniqueRule,
+}
+
+/// For how long a key has one job, and what happens to a second one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UniqueRule {
+    /// Until the job has ended; a second one finds the first.
+    Live,
+    /// For this long from the first one's enqueue, whatever becomes of it; a second one finds the first.
+    For(Duration),
+    /// Until its first attempt; a second one replaces what the first would have done, and when: payload, metadata, subject,
+    /// policy, timeout, lease and start.
+    Replace,
+}
+
 /// A job as the store has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
@@ -255,6 +288,12 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// How long a claim of it is leased; the worker's lease when absent.
     pub lease: Option<Duration>,
+    /// Whose child it is.
+    pub parent: Option<Parent>,
+    /// What it waits for, while it waits.
+    pub awaits: Option<Await>,
+    /// An operator holds it: no further attempt is made.
+    pub held: bool,
     /// Which run it is: 1, and one more for each redrive.
     pub run: u32,
     /// Attempts charged in this run.

@@ -14,6 +14,7 @@ pub mod listing;
 pub mod names;
 pub mod policy;
 pub mod records;
+pub mod steps;
 pub mod store;
 pub mod time;
 pub mod verdict;
@@ -21,11 +22,14 @@ pub mod verdict;
 pub use chance::Chance;
 pub use finding::{Finding, Gravity};
 pub use invalid::Invalid;
-pub use job::{Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start};
+pub use job::{
+    Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start, Unique, UniqueRule,
+};
 pub use lifecycle::State;
-pub use names::{IdempotencyKey, Kind, PolicyName, Queue, Tenant, WorkerId};
+pub use names::{IdempotencyKey, Kind, PolicyName, Queue, SignalName, StepName, Tenant, UniqueKey, WorkerId};
 pub use policy::{Backoff, Eligibility, Fraction, Jitter, MaxAttempts, Policy, PolicyRef};
 pub use records::Records;
+pub use steps::{Await, Parent, Steps};
 pub use store::{Store, StoreError};
 pub use time::{Clock, Timestamp};
-pub use verdict::{Failure, Fault, Outcome, Reason, Run, Verdict, admit, decide};
+pub use verdict::{Failure, Fault, Outcome, Reason, Run, Verdict, Wait, admit, decide};

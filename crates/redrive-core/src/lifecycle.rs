@@ -48,6 +48,8 @@ pub enum Event {
     Wait,
     /// What it waited for has come.
     Resume,
+    /// An operator sets it aside.
+    Hold,
     /// The attempt failed for good.
     DeadLetter,
     /// Someone asked for an end.
@@ -59,7 +61,8 @@ pub enum Event {
 /// The state that follows `state` when `event` happens.
 pub fn transition(state: State, event: Event) -> Result<State, IllegalTransition> {
     use Event::{
-        Cancel, Claim, Complete, DeadLetter, Park, Reclaim, Redrive, Release, Resume, Retry, Snooze, Wait,
+        Cancel, Claim, Complete, DeadLetter, Hold, Park, Reclaim, Redrive, Release, Resume, Retry, Snooze,
+        Wait,
     };
     use State::{Cancelled, Dead, Pending, Retrying, Running, Succeeded, Waiting};
     match (state, event) {
@@ -67,22 +70,22 @@ pub fn transition(state: State, event: Event) -> Result<State, IllegalTransition
         (Running, Complete) => Ok(Succeeded),
         (Running, Retry) => Ok(Retrying),
         (Running, Snooze | Park | Release) | (Waiting, Resume) | (Dead, Redrive) => Ok(Pending),
-        (Running, Wait) => Ok(Waiting),
+        (Running, Wait) | (Pending | Retrying, Hold) => Ok(Waiting),
         (Running, DeadLetter) => Ok(Dead),
         (Pending | Retrying | Waiting | Running, Cancel) => Ok(Cancelled),
         (
             Pending | Retrying,
             Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | DeadLetter | Redrive,
         )
-        | (Running, Claim | Resume | Redrive)
+        | (Running, Claim | Resume | Hold | Redrive)
         | (
             Waiting,
-            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | DeadLetter | Redrive,
+            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Hold | DeadLetter | Redrive,
         )
         | (Succeeded | Cancelled, _)
         | (
             Dead,
-            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | DeadLetter
+            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | Hold | DeadLetter
             | Cancel,
         ) => Err(IllegalTransition { state, event }),
     }
@@ -163,7 +166,7 @@ impl std::str::FromStr for State {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Claim,
         Self::Reclaim,
         Self::Complete,
@@ -173,6 +176,7 @@ impl Event {
         Self::Release,
         Self::Wait,
         Self::Resume,
+        Self::Hold,
         Self::DeadLetter,
         Self::Cancel,
         Self::Redrive,

@@ -9,6 +9,8 @@ use crate::invalid::Invalid;
 pub const PAYLOAD_BYTES_MAX: usize = 96 * 1024;
 /// Bytes of a handler's output kept on the job's row.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of what a step came to, or of a signal.
+pub const STEP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the last error and of each attempt's error; what is longer is cut.
 pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of the name of a queue, kind, tenant, policy or worker.

@@ -74,6 +74,18 @@ name!(
     IdempotencyKey, "idempotencyKey", 1..=KEY_BYTES_MAX
 );
 name!(
+    /// Makes a job the only one of its tenant and kind, as its rule says.
+    UniqueKey, "uniqueKey", 1..=KEY_BYTES_MAX
+);
+name!(
+    /// The name of a step of a durable job.
+    StepName, "step", 1..=NAME_BYTES_MAX
+);
+name!(
+    /// The name of a signal that a durable job waits for.
+    SignalName, "signal", 1..=NAME_BYTES_MAX
+);
+name!(
     /// The name of a policy, without its version.
     PolicyName, "policyId", 1..=NAME_BYTES_MAX
 );

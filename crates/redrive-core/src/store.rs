@@ -11,6 +11,7 @@ use crate::lifecycle::State;
 use crate::limits::{BATCH_ITEMS_MAX, DETAIL_BYTES_MAX, FOLLOW_UPS_MAX, OUTPUT_BYTES_MAX, check_text};
 use crate::names::{Kind, Queue, WorkerId};
 use crate::records::Records;
+use crate::steps::Steps;
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
@@ -23,7 +24,8 @@ pub use crate::listing::{Cursor, Filter, Page, PageRequest};
 pub trait Store: Send + Sync {
     /// Adds jobs. When it returns they are as durable as the store is. One illegal job refuses the whole batch.
     ///
-    /// A job whose id exists, or whose tenant and key exist, is not added again, within the batch too.
+    /// A job whose id exists, or whose tenant and key exist, is not added again, within the batch too. One with a
+    /// [`crate::Unique`] key goes by its rule.
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError>;
 
     /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id; raises the
@@ -35,8 +37,8 @@ pub trait Store: Send + Sync {
     ///
     /// Follow-ups are enqueued in the same write, as by [`Store::enqueue`]; under a lost lease they are not.
     ///
-    /// `next_run_at` and `wait` change only when the job is claimable afterwards, `wait` only by a retry. The lease ends;
-    /// `worker`, `last_error` and `last_status` stay as evidence.
+    /// `next_run_at` and `wait` change only when the job goes on, `wait` only by a retry; while a job is waiting,
+    /// `next_run_at` says since when. `awaits` is what the verdict says. The lease ends; `worker`, `last_error` and `last_status` stay as evidence.
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError>;
 
     /// Renews leases for `lease` from now, those too that have run out but were not taken over, and brings back what
@@ -47,7 +49,8 @@ pub trait Store: Send + Sync {
     /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
-    /// Ends jobs that are not running; asks for the end of those that are.
+    /// Ends jobs that are not running; asks for the end of those that are. With a job that has not ended goes everything
+    /// below it, children and their children, in the same write.
     async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError>;
 
     /// Gives dead jobs a fresh run, due at once: attempts, wait, budget, reason, output and cancel request start again;
@@ -70,7 +73,7 @@ pub trait Store: Send + Sync {
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError>;
 
     /// Removes up to `limit` jobs, at most [`BATCH_ITEMS_MAX`], that ended at least their retention ago, with their logs;
-    /// says how many. State by state in the order of [`Retention::by_state`], longest ended first, ties by id.
+    /// says how many. Children stay as long as their parent is there and has not ended. State by state in the order of [`Retention::by_state`], longest ended first, ties by id.
     async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
     /// Returns when something may have become claimable since `seen` was handed out by [`Store::claim`].
@@ -84,8 +87,8 @@ pub trait Store: Send + Sync {
 }
 
 /// A store with everything the engine needs.
-pub trait Backend: Store + Records {}
-impl<T: Store + Records + ?Sized> Backend for T {}
+pub trait Backend: Store + Steps + Records {}
+impl<T: Store + Steps + Records + ?Sized> Backend for T {}
 
 /// What came of one enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,13 +99,15 @@ pub enum Enqueued {
     Existing(JobId),
     /// The key belongs to a different request, this job.
     Conflict(JobId),
+    /// This job had not started and will do what was asked for now.
+    Replaced(JobId),
 }
 
 impl Enqueued {
     /// The job that the request led to, whichever way.
     pub fn id(self) -> JobId {
         match self {
-            Self::Created(id) | Self::Existing(id) | Self::Conflict(id) => id,
+            Self::Created(id) | Self::Existing(id) | Self::Conflict(id) | Self::Replaced(id) => id,
         }
     }
 }

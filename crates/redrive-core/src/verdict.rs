@@ -11,6 +11,7 @@ use crate::invalid::Invalid;
 use crate::lifecycle::{Event, State};
 use crate::limits::HORIZON;
 use crate::policy::Policy;
+use crate::steps::Await;
 use crate::time::Timestamp;
 
 /// Decides what follows an attempt. Retry or dead-letter is chosen nowhere else.
@@ -19,7 +20,7 @@ pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn
         Outcome::Done(output) => Verdict::Complete(output.clone()),
         Outcome::Snooze(wait) => Verdict::Snooze((*wait).min(HORIZON)),
         Outcome::Park(wait) => Verdict::Park((*wait).min(HORIZON)),
-        Outcome::Wait => Verdict::Wait,
+        Outcome::Wait(wait) => Verdict::Wait(wait.within_horizon()),
         Outcome::Released => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
         Outcome::Reject(failure) => Verdict::DeadLetter(failure.fault.final_reason()),
@@ -87,7 +88,7 @@ pub enum Outcome {
     /// Its turn has not come: something between the worker and the work holds it back. Costs no attempt; the budget goes on.
     Park(Duration),
     /// It waits for something outside; costs no attempt.
-    Wait,
+    Wait(Wait),
     /// It was aborted by request.
     Cancelled,
     /// Its worker shut down in good order before it ended; costs no attempt.
@@ -120,7 +121,7 @@ impl Outcome {
             Self::Done(_)
             | Self::Snooze(_)
             | Self::Park(_)
-            | Self::Wait
+            | Self::Wait(_)
             | Self::Cancelled
             | Self::Released => None,
         }
@@ -143,7 +144,7 @@ impl Outcome {
             Self::Reject(_) => "rejected",
             Self::Snooze(_) => "snoozed",
             Self::Park(_) => "parked",
-            Self::Wait => "waiting",
+            Self::Wait(_) => "waiting",
             Self::Cancelled => "cancelled",
             Self::Released => "released",
             Self::LeaseExpired => "lease_expired",
@@ -153,6 +154,34 @@ impl Outcome {
     /// Whether it is a failure in the eyes of an attempt log that keeps failures only.
     pub fn is_failure(&self) -> bool {
         self.error().is_some()
+    }
+}
+
+/// A wait for something outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// What for.
+    pub until: Await,
+    /// For how long at most; none is without end.
+    pub at_most: Option<Duration>,
+}
+
+impl Wait {
+    /// A wait without end.
+    pub fn until(until: Await) -> Self {
+        Self { until, at_most: None }
+    }
+
+    fn within_horizon(&self) -> Self {
+        Self { at_most: self.at_most.map(|wait| wait.min(HORIZON)), until: self.until.clone() }
+    }
+
+    /// One with an end is a snooze that can be cut short.
+    fn event(&self) -> Event {
+        match self.at_most {
+            None => Event::Wait,
+            Some(_) => Event::Snooze,
+        }
     }
 }
 
@@ -227,8 +256,8 @@ pub enum Verdict {
     Snooze(Duration),
     /// Another run of the same attempt after this wait, which counts for the budget.
     Park(Duration),
-    /// Set aside until resumed.
-    Wait,
+    /// Set aside until what it waits for has come.
+    Wait(Wait),
     /// Back to the queue at once; the attempt did not count.
     Release,
     /// Parked.
@@ -245,7 +274,7 @@ impl Verdict {
             Self::Retry(_) => Event::Retry,
             Self::Snooze(_) => Event::Snooze,
             Self::Park(_) => Event::Park,
-            Self::Wait => Event::Wait,
+            Self::Wait(wait) => wait.event(),
             Self::Release => Event::Release,
             Self::DeadLetter(_) => Event::DeadLetter,
             Self::Cancel => Event::Cancel,
@@ -265,7 +294,12 @@ impl Verdict {
             }
             Self::Park(wait) => Effect { wait: Some(*wait), refund: 1, ..Effect::open(State::Pending) },
             Self::Release => Effect { wait: Some(Duration::ZERO), refund: 1, ..Effect::open(State::Pending) },
-            Self::Wait => Effect { refund: 1, ..Effect::open(State::Waiting) },
+            Self::Wait(Wait { at_most: None, .. }) => {
+                Effect { wait: Some(Duration::ZERO), refund: 1, ..Effect::open(State::Waiting) }
+            }
+            Self::Wait(Wait { at_most: Some(wait), .. }) => {
+                Effect { wait: Some(*wait), refund: 1, budget_pause: *wait, ..Effect::open(State::Pending) }
+            }
         }
     }
 
@@ -276,7 +310,21 @@ impl Verdict {
             Self::Retry(_)
             | Self::Snooze(_)
             | Self::Park(_)
-            | Self::Wait
+            | Self::Wait(_)
+            | Self::Release
+            | Self::DeadLetter(_)
+            | Self::Cancel => None,
+        }
+    }
+
+    /// What the job waits for, if it does.
+    pub fn awaits(&self) -> Option<&Await> {
+        match self {
+            Self::Wait(wait) => Some(&wait.until),
+            Self::Complete(_)
+            | Self::Retry(_)
+            | Self::Snooze(_)
+            | Self::Park(_)
             | Self::Release
             | Self::DeadLetter(_)
             | Self::Cancel => None,
@@ -291,7 +339,7 @@ impl Verdict {
             | Self::Retry(_)
             | Self::Snooze(_)
             | Self::Park(_)
-            | Self::Wait
+            | Self::Wait(_)
             | Self::Release
             | Self::Cancel => None,
         }
@@ -305,7 +353,7 @@ pub struct Effect {
     pub state: State,
     /// The state to write instead when a cancel was requested meanwhile: what would go on is cancelled, what ended stays.
     pub state_if_cancelling: State,
-    /// The job is due again this long after the store's `now`.
+    /// The job is due again this long after the store's `now`; a job that is set aside was so from then on.
     pub wait: Option<Duration>,
     /// Attempts to give back.
     pub refund: u32,
@@ -399,6 +447,10 @@ mod tests {
         }
     }
 
+    fn wait() -> Wait {
+        Wait::until(Await::Unhold)
+    }
+
     fn check(run: Run<'_>, elapsed: Duration, outcome: &Outcome, verdict: Verdict) {
         let now = Timestamp::default().after(elapsed);
         assert_eq!(decide(&run, outcome, now, &mut || 0.5), verdict, "{outcome:?} at {elapsed:?}");
@@ -424,7 +476,7 @@ mod tests {
             (4, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
             (4, Outcome::Snooze(S), Verdict::Snooze(S)),
             (4, Outcome::Park(S), Verdict::Park(S)),
-            (4, Outcome::Wait, Verdict::Wait),
+            (4, Outcome::Wait(wait()), Verdict::Wait(wait())),
             (1, gone(Fault::BodyLost), Verdict::DeadLetter(Reason::BodyLost)),
             (1, gone(Fault::TargetRefused), Verdict::DeadLetter(Reason::TargetRefused)),
             (4, Outcome::Released, Verdict::Release),
@@ -459,7 +511,8 @@ mod tests {
             Verdict::Retry(S),
             Verdict::Snooze(S),
             Verdict::Park(S),
-            Verdict::Wait,
+            Verdict::Wait(wait()),
+            Verdict::Wait(Wait { at_most: Some(S), ..wait() }),
             Verdict::Release,
             Verdict::DeadLetter(Reason::NotRetryable),
             Verdict::Cancel,

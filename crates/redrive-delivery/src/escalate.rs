@@ -25,7 +25,7 @@ pub(crate) fn follow_ups(job: &Job, ending: &Ending<'_>, policy: &PolicyRef) -> 
         Verdict::Retry(_)
         | Verdict::Snooze(_)
         | Verdict::Park(_)
-        | Verdict::Wait
+        | Verdict::Wait(_)
         | Verdict::Release
         | Verdict::Cancel => None,
     };

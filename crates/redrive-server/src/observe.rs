@@ -50,7 +50,7 @@ fn outcome(verdict: &Verdict) -> Option<&'static str> {
         Verdict::Retry(_) => Some("retried"),
         Verdict::DeadLetter(_) => Some("exhausted"),
         Verdict::Cancel => Some("cancelled"),
-        Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Wait | Verdict::Release => None,
+        Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Wait(_) | Verdict::Release => None,
     }
 }
 

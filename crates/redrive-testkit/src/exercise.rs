@@ -15,10 +15,14 @@ mod prune;
 mod reclaim;
 mod records;
 mod redrive;
+mod resume;
 mod run_now;
 mod settle;
+mod signals;
 mod stage;
 mod stats;
+mod steps;
+mod unique;
 mod verdicts;
 mod wait;
 
@@ -31,7 +35,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redrive_core::{Records, Store};
+use redrive_core::store::Backend;
 
 use crate::clock::ManualClock;
 use stage::Stage;
@@ -56,7 +60,7 @@ pub async fn exercise<S, F, Fut>(open: F)
 where
     F: Fn(ManualClock) -> Fut,
     Fut: Future<Output = S>,
-    S: Store + Records + 'static,
+    S: Backend + 'static,
 {
     let only = std::env::var(ONLY).unwrap_or_default();
     exercise_only(&only, open).await;
@@ -67,7 +71,7 @@ pub async fn exercise_only<S, F, Fut>(only: &str, open: F)
 where
     F: Fn(ManualClock) -> Fut,
     Fut: Future<Output = S>,
-    S: Store + Records + 'static,
+    S: Backend + 'static,
 {
     let broken = broken(only, open).await;
     let list: Vec<String> = broken.iter().map(Broken::to_string).collect();
@@ -79,7 +83,7 @@ pub async fn broken<S, F, Fut>(only: &str, open: F) -> Vec<Broken>
 where
     F: Fn(ManualClock) -> Fut,
     Fut: Future<Output = S>,
-    S: Store + Records + 'static,
+    S: Backend + 'static,
 {
     let chosen: Vec<&Behaviour> = all().filter(|b| b.full_name().contains(only)).collect();
     assert!(
@@ -149,6 +153,7 @@ use chapter;
 fn all() -> impl Iterator<Item = &'static Behaviour> {
     [
         enqueue::BEHAVIOURS,
+        unique::BEHAVIOURS,
         claim::BEHAVIOURS,
         pause::BEHAVIOURS,
         settle::BEHAVIOURS,
@@ -160,6 +165,9 @@ fn all() -> impl Iterator<Item = &'static Behaviour> {
         run_now::BEHAVIOURS,
         follow_ups::BEHAVIOURS,
         discard::BEHAVIOURS,
+        steps::BEHAVIOURS,
+        signals::BEHAVIOURS,
+        resume::BEHAVIOURS,
         get::BEHAVIOURS,
         list::BEHAVIOURS,
         attempts::BEHAVIOURS,

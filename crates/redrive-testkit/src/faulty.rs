@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fastrand::Rng;
 use redrive_core::records::{Change, Record, Written};
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError};
 
 /// How often calls go wrong, as shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -178,6 +179,41 @@ impl Store for FaultyStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.call(self.store.stats()).await
+    }
+}
+
+#[async_trait]
+impl Steps for FaultyStore {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        self.call(self.store.recall(id, from, limit)).await
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        self.call(self.store.remember(memories)).await
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        self.call(self.store.signal(signals)).await
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        self.call(self.store.resume(ids)).await
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        self.call(self.store.sweep(after, limit)).await
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.call(self.store.hold(ids)).await
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.call(self.store.unhold(ids)).await
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        self.call(self.store.forget(ids)).await
     }
 }
 

@@ -8,6 +8,7 @@ mod read;
 mod reclaim;
 mod records;
 mod settle;
+mod steps;
 mod tamper;
 
 use std::cmp::Reverse;
@@ -15,13 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redrive_core::lifecycle::{Event, transition};
+use redrive_core::steps::Step;
 use redrive_core::store::Wake;
 use redrive_core::time::ceil_ms;
 use redrive_core::{
     Attempt, Epoch, IdempotencyKey, Job, JobId, Kind, Lease, Priority, Queue, State, Tenant, Timestamp,
+    UniqueKey,
 };
 
 use records::Slot;
+use steps::Received;
 
 /// A store as plain data. Each verb takes `now` and is one step; nothing else moves it.
 ///
@@ -30,6 +34,8 @@ use records::Slot;
 pub struct Model {
     rows: BTreeMap<JobId, Row>,
     keys: BTreeMap<(Tenant, IdempotencyKey), JobId>,
+    uniques: BTreeMap<(Tenant, Kind, UniqueKey), Holder>,
+    children: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Claimable jobs by what a claim can ask for.
     lanes: BTreeMap<(Queue, Kind), Lane>,
     /// Running jobs in the order of a reclaim.
@@ -49,6 +55,16 @@ struct Row {
     job: Job,
     fingerprint: Option<[u8; 32]>,
     log: BTreeMap<Epoch, Attempt>,
+    steps: BTreeMap<u32, Step>,
+    /// In the order of their arrival, those taken too.
+    signals: Vec<Received>,
+}
+
+/// Who has a unique key, and until when whatever becomes of it.
+#[derive(Debug, Clone)]
+struct Holder {
+    job: JobId,
+    until: Option<Timestamp>,
 }
 
 impl Model {
@@ -86,17 +102,25 @@ impl Model {
         if let Some(key) = key_of(&row.job) {
             self.keys.insert(key, row.job.id);
         }
+        if let Some(parent) = row.job.parent {
+            self.children.entry(parent.id).or_default().insert(row.job.id);
+        }
         self.index(&row.job);
         self.rows.insert(row.job.id, row);
     }
 
-    /// Removes a row with its log and all that points at it.
-    fn remove(&mut self, id: JobId) {
+    /// Removes a row with its log and all that points at it; a unique key stays for as long as it was promised.
+    fn remove(&mut self, id: JobId, now: Timestamp) {
         if let Some(row) = self.rows.remove(&id) {
             self.unindex(&row.job);
             if let Some(key) = key_of(&row.job) {
                 self.keys.remove(&key);
             }
+            if let Some(parent) = row.job.parent {
+                self.children.entry(parent.id).or_default().remove(&id);
+            }
+            self.uniques
+                .retain(|_, holder| holder.job != id || holder.until.is_some_and(|until| until > now));
         }
     }
 

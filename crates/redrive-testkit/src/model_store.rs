@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::{
-    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, Store, StoreError, Timestamp,
+    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -94,7 +95,7 @@ impl Store for ModelStore {
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
-        self.step(|model, _| model.discard(&ids))
+        self.step(|model, now| model.discard(&ids, now))
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
@@ -127,6 +128,41 @@ impl Store for ModelStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.step(|model, now| Ok(model.stats(now)))
+    }
+}
+
+#[async_trait]
+impl Steps for ModelStore {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        self.step(|model, _| Ok(model.recall(id, from, limit)))
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        self.step(|model, now| model.remember(memories, now))
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        self.step(|model, _| model.signal(signals))
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        self.step(|model, now| model.resume(&ids, now))
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        self.step(|model, now| model.sweep(after, limit, now))
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.step(|model, _| model.hold(&ids))
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.step(|model, now| model.unhold(&ids, now))
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        self.step(|model, _| model.forget(&ids))
     }
 }
 

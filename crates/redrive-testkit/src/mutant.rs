@@ -5,6 +5,7 @@ mod enqueue;
 mod operate;
 mod read;
 mod settle;
+mod steps;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +13,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::records::{Change, Expect, Record, Written};
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError};
 
 use crate::model_store::ModelStore;
 
@@ -27,6 +29,8 @@ pub enum Flaw {
     EnqueueForgets,
     /// Keys mean nothing.
     KeyIgnored,
+    /// Unique keys mean nothing.
+    UniqueIgnored,
     /// A key means the same whatever is asked for under it.
     FingerprintIgnored,
     /// What stands before an illegal job is added.
@@ -87,6 +91,8 @@ pub enum Flaw {
     CancelPretends,
     /// A cancel of a running job is forgotten.
     CancelForgotten,
+    /// A cancel leaves what is below the job alone.
+    CancelLeavesChildren,
     /// Two redrives at once drive twice.
     RedriveTwice,
     /// A redrive goes on counting attempts.
@@ -105,6 +111,26 @@ pub enum Flaw {
     ListIgnoresSubject,
     /// A prune comes a millisecond early.
     PruneEarly,
+    /// A prune takes children whose parent still waits.
+    PruneTakesChildren,
+    /// Any lease may remember.
+    StepUnfenced,
+    /// A step is remembered anew.
+    StepOverwritten,
+    /// A step's children are dropped.
+    ChildrenLost,
+    /// A signal that was taken is there again.
+    SignalTakenTwice,
+    /// A repeated signal counts twice.
+    SignalRepeats,
+    /// What waits goes on whether it has come or not.
+    ResumeEarly,
+    /// What waits never goes on.
+    ResumeNever,
+    /// A hold says that it is done and changes nothing.
+    HoldPretends,
+    /// Steps are never forgotten.
+    ForgetPretends,
     /// Sleepers are never woken.
     WakeLost,
     /// Sleepers never sleep.
@@ -197,6 +223,41 @@ impl Store for Mutant {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.flawed_stats().await
+    }
+}
+
+#[async_trait]
+impl Steps for Mutant {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        self.store.recall(id, from, limit).await
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        self.flawed_remember(memories).await
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        self.flawed_signal(signals).await
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        self.flawed_resume(ids).await
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        self.store.sweep(after, limit).await
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.flawed_hold(ids).await
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.store.unhold(ids).await
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        self.flawed_forget(ids).await
     }
 }
 

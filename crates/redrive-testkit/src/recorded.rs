@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Store, StoreError, WorkerId};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, WorkerId};
 
 use crate::history::{self, By, Happening, History, Leased};
 
@@ -46,8 +47,8 @@ fn asked(settlement: &Settlement) -> (Lease, u32, bool) {
 }
 
 /// Jobs without a key: one with a key may turn out to be another job.
-fn follow_ups(settlement: &Settlement) -> Vec<JobId> {
-    settlement.follow_ups.iter().filter(|job| job.idempotency.is_none()).map(|job| job.id).collect()
+fn without_key(jobs: &[NewJob]) -> Vec<JobId> {
+    jobs.iter().filter(|job| job.idempotency.is_none() && job.unique.is_none()).map(|job| job.id).collect()
 }
 
 #[async_trait]
@@ -56,7 +57,7 @@ impl Store for Recorded {
         let answers = self.store.enqueue(jobs).await?;
         for answer in &answers {
             match answer {
-                Enqueued::Created(id) | Enqueued::Existing(id) => {
+                Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => {
                     self.history.add(Happening::Acknowledged(*id))
                 }
                 Enqueued::Conflict(_) => {}
@@ -74,7 +75,8 @@ impl Store for Recorded {
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
         let asked: Vec<_> = settlements.iter().map(asked).collect();
-        let follow_ups: Vec<Vec<JobId>> = settlements.iter().map(follow_ups).collect();
+        let follow_ups: Vec<Vec<JobId>> =
+            settlements.iter().map(|settlement| without_key(&settlement.follow_ups)).collect();
         let answers = self.store.settle(settlements).await?;
         for (ids, answer) in follow_ups.into_iter().zip(&answers) {
             if matches!(answer, Settled::Applied(_)) {
@@ -167,6 +169,48 @@ impl Store for Recorded {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.store.stats().await
+    }
+}
+
+#[async_trait]
+impl Steps for Recorded {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        self.store.recall(id, from, limit).await
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        let children: Vec<Vec<JobId>> = memories.iter().map(|memory| without_key(&memory.children)).collect();
+        let answers = self.store.remember(memories).await?;
+        for (ids, answer) in children.into_iter().zip(&answers) {
+            if matches!(answer, Remembered::Kept(_)) {
+                ids.into_iter().for_each(|id| self.history.add(Happening::Acknowledged(id)));
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        self.store.signal(signals).await
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        self.store.resume(ids).await
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        self.store.sweep(after, limit).await
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.store.hold(ids).await
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.store.unhold(ids).await
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        self.store.forget(ids).await
     }
 }
 

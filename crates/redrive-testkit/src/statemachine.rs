@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
+use redrive_core::Clock;
 use redrive_core::store::Backend;
-use redrive_core::{Clock, Records, Store};
 
 use crate::clock::ManualClock;
 use call::{Call, Play};
@@ -34,7 +34,7 @@ pub fn check_against_model<S, F, Fut>(cases: u32, open: F)
 where
     F: Fn(ManualClock) -> Fut,
     Fut: Future<Output = S>,
-    S: Store + Records + 'static,
+    S: Backend + 'static,
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut runner = TestRunner::new(config(cases));

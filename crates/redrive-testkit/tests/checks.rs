@@ -194,6 +194,9 @@ fn row(state: State, run: u32, epoch: u64) -> Job {
     Job {
         subject: None,
         lease: None,
+        parent: None,
+        awaits: None,
+        held: false,
         last_status: None,
         id: ID,
         tenant: Tenant::default(),

@@ -9,7 +9,7 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 46] = [
+const FLAWS: [(Flaw, &str); 58] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
@@ -51,6 +51,18 @@ const FLAWS: [(Flaw, &str); 46] = [
     (Flaw::DiscardAnything, "discard::removes_nothing_that_is_not_dead"),
     (Flaw::ListSkips, "list::pages_follow_each_other"),
     (Flaw::PruneEarly, "prune::removes_each_state_at_its_millisecond_and_not_before"),
+    (Flaw::UniqueIgnored, "unique::finds_a_job_that_has_not_ended"),
+    (Flaw::CancelLeavesChildren, "cancel::takes_everything_below_with_it"),
+    (Flaw::PruneTakesChildren, "prune::keeps_children_until_their_parent_has_ended"),
+    (Flaw::StepUnfenced, "steps::are_not_remembered_under_a_lost_lease"),
+    (Flaw::StepOverwritten, "steps::are_remembered_once"),
+    (Flaw::ChildrenLost, "steps::children_come_with_their_step"),
+    (Flaw::SignalTakenTwice, "signals::are_taken_in_the_order_they_came"),
+    (Flaw::SignalRepeats, "signals::are_kept_once_under_an_id"),
+    (Flaw::ResumeEarly, "resume::a_signal_by_another_name_does_not"),
+    (Flaw::ResumeNever, "resume::the_last_child_ends_a_wait"),
+    (Flaw::HoldPretends, "resume::a_hold_sets_aside_what_waits_for_its_time"),
+    (Flaw::ForgetPretends, "steps::are_forgotten_of_dead_jobs_alone"),
     (Flaw::WakeLost, "wait::does_not_miss_what_came_before_it_waits"),
     (Flaw::WakeAlways, "wait::stays_asleep_while_nothing_happens"),
     (Flaw::StatsHideDue, "stats::knows_how_long_the_oldest_job_has_been_due"),

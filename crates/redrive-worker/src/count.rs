@@ -94,7 +94,7 @@ impl Counts {
             (Settled::Applied(_), Verdict::Retry(_)) => &self.retried,
             (Settled::Applied(_), Verdict::Snooze(_)) => &self.snoozed,
             (Settled::Applied(_), Verdict::Park(_)) => &self.parked,
-            (Settled::Applied(_), Verdict::Wait) => &self.waiting,
+            (Settled::Applied(_), Verdict::Wait(_)) => &self.waiting,
             (Settled::Applied(_), Verdict::Release) => &self.released,
             (Settled::Applied(_), Verdict::DeadLetter(_)) => &self.dead,
         };

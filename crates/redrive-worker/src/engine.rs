@@ -32,8 +32,8 @@ pub(crate) struct Engine {
     pub(crate) handlers: Handlers,
     /// For what brings work in (claim, reclaim) and for prune: a shutdown ends its waits at once.
     pub(crate) intake: RetryingStore,
-    /// For what is under lease (extend, settle): goes on through the drain.
-    pub(crate) store: RetryingStore,
+    /// For what is under lease (extend, settle, remember) and what follows from it: goes on through the drain.
+    pub(crate) store: Arc<RetryingStore>,
     pub(crate) policies: Policies,
     pub(crate) estimates: Estimates,
     pub(crate) held: Held,
@@ -73,7 +73,7 @@ impl Engine {
         };
         Self {
             intake: retrying(&stop),
-            store: retrying(&give_up),
+            store: Arc::new(retrying(&give_up)),
             policies: Policies::new(backend.clone()),
             estimates: Estimates::default(),
             held: Held::default(),

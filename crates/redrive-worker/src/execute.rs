@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_core::limits::OUTPUT_BYTES_MAX;
 use redrive_core::store::Settlement;
-use redrive_core::{Job, Outcome, Policy, Verdict, admit};
+use redrive_core::{Await, Job, Outcome, Policy, Verdict, Wait, admit};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -52,8 +52,11 @@ impl Attempt {
         self.hand_over(settlement).await;
     }
 
-    /// Resolves the policy, checks the budget, performs, normalises and decides. No result means that the lease is lost.
+    /// Leaves a job alone that is held; else resolves the policy, checks the budget, performs, normalises and decides. No result means that the lease is lost.
     async fn run(&self) -> Option<Settlement> {
+        if self.job.held {
+            return Some(self.close(&Outcome::Wait(Wait::until(Await::Unhold))));
+        }
         let (policy, handler) = match self.resolve().await {
             Ok(resolved) => resolved,
             Err(outcome) => return Some(self.close(&outcome)),
@@ -100,7 +103,13 @@ impl Attempt {
     }
 
     fn context(&self, timeout: Option<Duration>) -> Context {
-        Context { job: self.job.clone(), timeout, stop: self.flight.stop.clone(), note: self.note.clone() }
+        Context {
+            job: self.job.clone(),
+            timeout,
+            stop: self.flight.stop.clone(),
+            note: self.note.clone(),
+            store: Some((self.engine.store.clone(), self.claimed)),
+        }
     }
 
     fn timeout(&self, policy: &Policy) -> Option<Duration> {
@@ -124,7 +133,7 @@ impl Attempt {
             Outcome::Done(_) | Outcome::Fail(_) | Outcome::Reject(_) => estimates.observe(&key, took),
             Outcome::Snooze(_)
             | Outcome::Park(_)
-            | Outcome::Wait
+            | Outcome::Wait(_)
             | Outcome::Cancelled
             | Outcome::Released
             | Outcome::LeaseExpired => estimates.get(&key),
@@ -177,7 +186,7 @@ fn normalise(outcome: Outcome) -> Outcome {
         | Outcome::Reject(_)
         | Outcome::Snooze(_)
         | Outcome::Park(_)
-        | Outcome::Wait
+        | Outcome::Wait(_)
         | Outcome::Cancelled
         | Outcome::Released
         | Outcome::LeaseExpired => outcome,

@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::{Job, NewJob, Outcome, Verdict};
+use redrive_core::store::Backend;
+use redrive_core::{Job, NewJob, Outcome, Timestamp, Verdict};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use crate::engine::StoreTime;
 use crate::hold::lock;
 
 /// Runs attempts of one kind of job. An async function or closure from [`Context`] to [`Outcome`] is one.
@@ -72,6 +75,8 @@ pub struct Context {
     pub timeout: Option<Duration>,
     pub(crate) stop: CancellationToken,
     pub(crate) note: Arc<Mutex<Option<Note>>>,
+    /// The store, asked again by the storage policy, and its time as of the claim; none without a worker.
+    pub(crate) store: Option<(Arc<dyn Backend>, StoreTime)>,
 }
 
 impl Context {
@@ -82,7 +87,18 @@ impl Context {
             job: Arc::new(job),
             stop: CancellationToken::new(),
             note: Arc::default(),
+            store: None,
         }
+    }
+
+    /// The worker's store, whose passing failures are retried by the storage policy; none without a worker.
+    pub fn store(&self) -> Option<&Arc<dyn Backend>> {
+        self.store.as_ref().map(|(store, _)| store)
+    }
+
+    /// The store's time, as far as the worker knows it; none without a worker.
+    pub fn now(&self) -> Option<Timestamp> {
+        self.store.as_ref().map(|(_, claimed)| claimed.at(Instant::now()))
     }
 
     /// Leaves evidence. The last note counts, and it stays when the attempt is dropped: on a timeout the log says how far

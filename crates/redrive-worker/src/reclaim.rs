@@ -1,27 +1,33 @@
-//! Takes over the leases of workers that fell silent, and decides about them as about any failure.
+//! Takes over the leases of workers that fell silent, and decides about them as about any failure. Then looks after jobs
+//! that wait for what has come already, because whoever should have resumed them fell silent.
 
 use std::sync::Arc;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Claimed, ReclaimRequest, Settlement, Store};
-use redrive_core::{Job, Outcome, Timestamp};
+use redrive_core::{Job, JobId, Outcome, Timestamp};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::claim::reject_unreadable;
 use crate::engine::{Causes, Engine};
 use crate::hold::Flight;
 use crate::policies::Unresolved;
+use crate::resume::sweep;
 use crate::settle::Evidence;
 
 /// Reclaims now, for the orphans of a crash before this start, and then at intervals.
 pub(crate) async fn run(engine: Arc<Engine>) {
     let mut ticks = interval(engine.settings.reclaim_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut swept: Option<JobId> = None;
     loop {
         tokio::select! {
             biased;
             () = engine.stop.cancelled() => return,
-            _ = ticks.tick() => reclaim_all(&engine).await,
+            _ = ticks.tick() => {
+                reclaim_all(&engine).await;
+                sweep(&engine, &mut swept).await;
+            }
         }
     }
 }

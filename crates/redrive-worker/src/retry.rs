@@ -272,7 +272,7 @@ impl Progress {
             Verdict::Complete(_)
             | Verdict::Snooze(_)
             | Verdict::Park(_)
-            | Verdict::Wait
+            | Verdict::Wait(_)
             | Verdict::Release
             | Verdict::DeadLetter(_)
             | Verdict::Cancel => None,

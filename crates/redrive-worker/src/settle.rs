@@ -1,6 +1,7 @@
 //! Writes results: everything that has gathered goes to the store in one call. A result is held back for a moment only
 //! when settlements follow each other closely.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::engine::{Causes, Engine};
 use crate::handler::Note;
+use crate::resume::{concerned, resume};
 use crate::settings::KeepLog;
 
 /// Results that may wait for the store; beyond that attempts keep their slots, so that no more are claimed.
@@ -171,7 +173,7 @@ async fn settle(engine: &Engine, batch: Batch) {
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
         match engine.store.settle_all(&part.settlements).await {
-            Ok(answers) => conclude(engine, &part, &answers),
+            Ok(answers) => conclude(engine, &part, &answers).await,
             Err(StoreError::Invalid(_)) if part.settlements.len() > 1 => parts.extend(part.split()),
             Err(StoreError::Invalid(problem)) => {
                 let rejected = part.settlements.iter().map(|settlement| reject(engine, settlement, &problem));
@@ -186,14 +188,16 @@ async fn settle(engine: &Engine, batch: Batch) {
 /// Settles without another way out.
 async fn settle_plainly(engine: &Engine, batch: Batch) {
     match engine.store.settle_all(&batch.settlements).await {
-        Ok(answers) => conclude(engine, &batch, &answers),
+        Ok(answers) => conclude(engine, &batch, &answers).await,
         Err(error) => drop_batch(engine, &batch.settlements, &error),
     }
 }
 
-fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
+async fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
     engine.held.remove(batch.settlements.iter().map(|settlement| settlement.lease));
+    let mut waiting = BTreeSet::new();
     for ((settlement, job), answer) in batch.settlements.iter().zip(&batch.jobs).zip(answers) {
+        waiting.extend(concerned(settlement, job.as_deref(), *answer));
         engine.counts.settled(settlement, *answer);
         if let Some(job) = job {
             engine.observer.settled(job, settlement, *answer);
@@ -204,6 +208,7 @@ fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
         }
     }
     tracing::debug!(count = batch.settlements.len(), "settle");
+    resume(engine, waiting).await;
 }
 
 /// Instead of what the store would never take, so that the job ends with a reason and is not run again and again.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Records, Written};
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, Steps};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -20,8 +21,8 @@ use crate::retry::retry;
 
 /// Wraps a store so that failures that may pass are not seen by its caller.
 ///
-/// Settle, extend, reclaim and prune are retried by the storage policy, claim by the dequeue policy; everything else
-/// is passed on. It knows nothing of the jobs' own policies.
+/// Settle, extend, reclaim, prune, recall, remember, resume and sweep are retried by the storage policy, claim by the
+/// dequeue policy; everything else is passed on. It knows nothing of the jobs' own policies.
 pub struct RetryingStore {
     inner: Arc<dyn Backend>,
     storage: Policy,
@@ -154,6 +155,42 @@ impl Store for RetryingStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.inner.stats().await
+    }
+}
+
+#[async_trait]
+impl Steps for RetryingStore {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        self.again("recall", Vec::len, &self.storage, || self.inner.recall(id, from, limit)).await
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        self.again("remember", Vec::len, &self.storage, || self.inner.remember(memories.clone())).await
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        self.again("resume", Vec::len, &self.storage, || self.inner.resume(ids.clone())).await
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        let resumed = |swept: &Swept| swept.resumed.len();
+        self.again("sweep", resumed, &self.storage, || self.inner.sweep(after, limit)).await
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        self.inner.signal(signals).await
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.inner.hold(ids).await
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.inner.unhold(ids).await
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        self.inner.forget(ids).await
     }
 }
 

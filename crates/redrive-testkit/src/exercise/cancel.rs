@@ -2,10 +2,12 @@
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Cancelled, Settled, Settlement};
-use redrive_core::{Attempt, Job, Reason, State, Verdict};
+use redrive_core::{Attempt, Job, JobId, NewJob, Parent, Reason, State, Verdict};
 
 use super::chapter;
-use super::stage::{Stage, at_once, claim_request, entry, job_id, ms, only, refused, settlement, worker};
+use super::stage::{
+    LEASE, Stage, at_once, claim_request, entry, job_id, ms, only, refused, settlement, wait, worker,
+};
 
 chapter!("cancel":
     ends_what_is_not_running_at_once,
@@ -20,6 +22,8 @@ chapter!("cancel":
     a_dead_letter_stays_dead,
     a_cancel_verdict_ends_it_as_asked,
     sixteen_cancels_end_it_once,
+    takes_everything_below_with_it,
+    leaves_what_is_below_an_ended_job,
     a_batch_answers_item_by_item,
     a_batch_that_is_too_large_is_refused,
 );
@@ -29,7 +33,8 @@ async fn ends_what_is_not_running_at_once(stage: Stage) {
         let before = stage.in_state(state).await;
         stage.clock.advance(ms(3));
         assert_eq!(stage.cancel(before.id).await, Cancelled::Done, "{state}");
-        let expected = Job { state: State::Cancelled, finished_at: Some(stage.now()), ..before };
+        let expected =
+            Job { state: State::Cancelled, finished_at: Some(stage.now()), awaits: None, ..before };
         assert_eq!(stage.job(expected.id).await, expected, "{state}");
     }
 }
@@ -79,7 +84,7 @@ async fn a_release_becomes_cancelled(stage: Stage) {
 }
 
 async fn a_wait_becomes_cancelled(stage: Stage) {
-    let job = settle_cancelling(&stage, Verdict::Wait, State::Cancelled).await;
+    let job = settle_cancelling(&stage, wait(), State::Cancelled).await;
     is_cancelled(&stage, Job { attempt: 0, ..job }).await;
 }
 
@@ -164,4 +169,42 @@ async fn is_cancelled(stage: &Stage, job: Job) {
         next_run_at: None,
     };
     assert_eq!(stage.log(job.id).await, [logged]);
+}
+
+impl Stage {
+    async fn child_of(&self, parent: JobId, state: State) -> JobId {
+        let parent = Some(Parent { id: parent, branch: 0 });
+        let id = self.enqueue(NewJob { parent, ..self.own_job() }).await;
+        self.lead(id, state).await;
+        id
+    }
+}
+
+async fn takes_everything_below_with_it(stage: Stage) {
+    for top in [State::Pending, State::Running, State::Waiting] {
+        let parent = stage.in_state(top).await.id;
+        let child = stage.child_of(parent, State::Waiting).await;
+        let ended = stage.child_of(parent, State::Succeeded).await;
+        let below = stage.child_of(child, State::Pending).await;
+        let running = stage.child_of(ended, State::Running).await;
+        let other = stage.in_state(State::Pending).await.id;
+        stage.cancel(parent).await;
+        for (id, state) in [(child, State::Cancelled), (ended, State::Succeeded), (below, State::Cancelled)] {
+            assert_eq!(stage.job(id).await.state, state);
+        }
+        let running = stage.job(running).await;
+        assert!(running.state == State::Running && running.cancel_requested);
+        assert_eq!(stage.job(other).await.state, State::Pending);
+        stage.settle(running.lease(), Verdict::Cancel).await;
+        stage.cancel(other).await;
+    }
+    stage.clock.advance(LEASE);
+    assert!(stage.claim(9).await.is_empty());
+}
+
+async fn leaves_what_is_below_an_ended_job(stage: Stage) {
+    let parent = stage.in_state(State::Dead).await.id;
+    let child = stage.child_of(parent, State::Pending).await;
+    assert_eq!(stage.cancel(parent).await, Cancelled::Ended(State::Dead));
+    assert_eq!(stage.job(child).await.state, State::Pending);
 }

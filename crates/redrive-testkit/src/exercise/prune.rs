@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::Retention;
-use redrive_core::{JobId, State, Verdict};
+use redrive_core::{JobId, NewJob, Parent, State, Verdict};
 
 use super::chapter;
 use super::stage::{LEASE, Stage, ids, ms};
@@ -18,6 +18,7 @@ chapter!("prune":
     removes_the_log_too,
     a_redriven_job_is_kept,
     removes_many_at_once,
+    keeps_children_until_their_parent_has_ended,
 );
 
 const RETENTION: Retention = Retention {
@@ -125,4 +126,20 @@ async fn removes_many_at_once(stage: Stage) {
 
 async fn prune(stage: &Stage, limit: usize) -> usize {
     stage.store.prune(RETENTION, limit).await.expect("prune")
+}
+
+async fn keeps_children_until_their_parent_has_ended(stage: Stage) {
+    let parent = stage.in_state(State::Waiting).await.id;
+    let of = |id| NewJob { parent: Some(Parent { id, branch: 0 }), ..stage.own_job() };
+    let (child, orphan) = (of(parent), of(super::stage::job_id(99)));
+    for job in [child.clone(), orphan.clone()] {
+        stage.enqueue(job.clone()).await;
+        stage.lead(job.id, State::Succeeded).await;
+    }
+    stage.clock.advance(ms(5_000));
+    assert_eq!(prune(&stage, 10).await, 1);
+    assert!(stage.find(child.id).await.is_some() && stage.find(orphan.id).await.is_none());
+    stage.cancel(parent).await;
+    assert_eq!(prune(&stage, 10).await, 1);
+    assert_eq!(stage.find(child.id).await, None);
 }

@@ -6,7 +6,7 @@ use redrive_core::{Entry, Job, JobId, Lease, Reason, State, Verdict};
 
 use super::chapter;
 use super::stage::{
-    LEASE, Stage, at_once, claim_request, entry, job_id, ms, reclaim_request, refused, settlement,
+    LEASE, Stage, at_once, claim_request, entry, job_id, ms, reclaim_request, refused, settlement, wait,
 };
 
 chapter!("settle":
@@ -331,7 +331,7 @@ fn verdicts() -> [Verdict; 7] {
         Verdict::Complete(Some(b"late".to_vec())),
         Verdict::Retry(ms(1)),
         Verdict::Snooze(ms(1)),
-        Verdict::Wait,
+        wait(),
         Verdict::Release,
         Verdict::DeadLetter(Reason::NotRetryable),
         Verdict::Cancel,

@@ -12,8 +12,8 @@ use redrive_core::store::{
     Settlement,
 };
 use redrive_core::{
-    Attempt, Clock, Entry, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef,
-    Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, WorkerId,
+    Attempt, Await, Clock, Entry, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName,
+    PolicyRef, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, Wait, WorkerId,
 };
 use uuid::Builder;
 
@@ -101,7 +101,7 @@ impl Stage {
             State::Pending => {}
             State::Running => drop(self.claim_own(id).await),
             State::Retrying => self.claim_and_settle(id, Verdict::Retry(Duration::ZERO)).await,
-            State::Waiting => self.claim_and_settle(id, Verdict::Wait).await,
+            State::Waiting => self.claim_and_settle(id, wait()).await,
             State::Succeeded => self.claim_and_settle(id, Verdict::Complete(None)).await,
             State::Dead => {
                 self.claim_and_settle(id, Verdict::DeadLetter(Reason::AttemptsExhausted)).await;
@@ -111,6 +111,25 @@ impl Stage {
         let job = self.job(id).await;
         assert_eq!(job.state, state);
         job
+    }
+
+    /// Leads a job in a queue of its own that is due into `state`, by way of pending if need be.
+    pub(crate) async fn lead_on(&self, id: JobId, state: State) {
+        if self.job(id).await.state != state {
+            self.lead_again(id, state).await;
+        }
+    }
+
+    async fn lead_again(&self, id: JobId, state: State) {
+        match state {
+            State::Pending => self.claim_and_settle(id, Verdict::Release).await,
+            State::Retrying
+            | State::Running
+            | State::Waiting
+            | State::Succeeded
+            | State::Dead
+            | State::Cancelled => drop(self.lead(id, state).await),
+        }
     }
 
     /// Takes a job in a queue of its own through one attempt, with a log entry.
@@ -263,7 +282,7 @@ fn verdict_word(verdict: &Verdict) -> &'static str {
         Verdict::Retry(_) | Verdict::DeadLetter(_) => "failed",
         Verdict::Snooze(_) => "snoozed",
         Verdict::Park(_) => "parked",
-        Verdict::Wait => "waiting",
+        Verdict::Wait(_) => "waiting",
         Verdict::Release => "released",
         Verdict::Cancel => "cancelled",
     }
@@ -299,4 +318,9 @@ pub(crate) fn policy(name: &str) -> PolicyRef {
 
 pub(crate) fn priority(n: u8) -> Priority {
     Priority::new(n).expect("a legal priority")
+}
+
+/// A wait that only [`redrive_core::Steps::unhold`] ends.
+pub(crate) fn wait() -> Verdict {
+    Verdict::Wait(Wait::until(Await::Unhold))
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redrive_core::limits::ERROR_BYTES_MAX;
 use redrive_core::store::{Settled, Settlement};
-use redrive_core::{Attempt, Job, Reason, State, Verdict};
+use redrive_core::{Attempt, Await, Job, Reason, State, Verdict};
 
 use super::chapter;
-use super::stage::{Stage, claim_request, entry, ids, ms, settlement, worker};
+use super::stage::{Stage, claim_request, entry, ids, ms, settlement, wait, worker};
 
 chapter!("settle":
     complete_ends_the_job_with_its_output,
@@ -115,8 +115,9 @@ async fn release_gives_attempt_and_job_back_at_once(stage: Stage) {
 }
 
 async fn wait_sets_the_job_aside_and_refunds(stage: Stage) {
-    let check = check(&stage, Verdict::Wait).await;
-    let row = Job { state: State::Waiting, attempt: 0, ..check.row() };
+    let check = check(&stage, wait()).await;
+    let awaits = Some(Await::Unhold);
+    let row = Job { state: State::Waiting, attempt: 0, awaits, next_run_at: stage.now(), ..check.row() };
     check.row_is(&stage, row).await;
     check.log_is(&stage, State::Waiting, None).await;
     stage.clock.advance(ms(1_000_000));
@@ -165,7 +166,7 @@ async fn an_error_stays_until_another_replaces_it(stage: Stage) {
 
 async fn a_retried_job_keeps_its_wait_while_it_snoozes(stage: Stage) {
     let id = stage.enqueue(stage.own_job()).await;
-    for verdict in [Verdict::Retry(ms(7)), Verdict::Snooze(ms(900)), Verdict::Release, Verdict::Wait] {
+    for verdict in [Verdict::Retry(ms(7)), Verdict::Snooze(ms(900)), Verdict::Release, wait()] {
         stage.clock.advance(ms(1_000));
         stage.claim_and_settle(id, verdict.clone()).await;
         assert_eq!(stage.job(id).await.wait, Some(ms(7)), "{verdict:?}");

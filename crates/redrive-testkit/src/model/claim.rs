@@ -24,6 +24,7 @@ impl Model {
         self.change(id, |row| {
             let job = &mut row.job;
             advance(job, Event::Claim);
+            job.awaits = None;
             job.attempt += 1;
             job.epoch += 1;
             job.started_at = Some(now);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use redrive_core::store::{Enqueued, check_batch};
-use redrive_core::{Invalid, Job, NewJob, State, Timestamp};
+use redrive_core::{Invalid, Job, JobId, NewJob, State, Timestamp, UniqueRule};
 
-use super::{Model, Row, whole_ms};
+use super::{Holder, Model, Row, whole_ms};
 
 impl Model {
     /// See [`redrive_core::Store::enqueue`].
@@ -22,7 +22,18 @@ impl Model {
         if let Some(known) = self.known(&new) {
             return Ok(known);
         }
+        if let Some(held) = self.held_unique(&new, now)? {
+            return Ok(held);
+        }
         let id = new.id;
+        if let Some(unique) = &new.unique {
+            let until = match unique.rule {
+                UniqueRule::For(span) => Some(now.after(span)),
+                UniqueRule::Live | UniqueRule::Replace => None,
+            };
+            let key = (new.tenant.clone(), new.kind.clone(), unique.key.clone());
+            self.uniques.insert(key, Holder { job: id, until });
+        }
         self.insert(row(new, now)?);
         self.wake_up();
         Ok(Enqueued::Created(id))
@@ -37,6 +48,39 @@ impl Model {
         let id = *self.keys.get(&(new.tenant.clone(), asked.key.clone()))?;
         let same = self.rows[&id].fingerprint == Some(asked.fingerprint);
         Some(if same { Enqueued::Existing(id) } else { Enqueued::Conflict(id) })
+    }
+
+    /// What becomes of a job whose unique key is taken.
+    fn held_unique(&mut self, new: &NewJob, now: Timestamp) -> Result<Option<Enqueued>, Invalid> {
+        let Some(unique) = &new.unique else { return Ok(None) };
+        let key = (new.tenant.clone(), new.kind.clone(), unique.key.clone());
+        let Some(Holder { job: id, until }) = self.uniques.get(&key).cloned() else { return Ok(None) };
+        let live = self.job(id).is_some_and(|job| !job.state.is_final());
+        Ok(match unique.rule {
+            UniqueRule::Live => live.then_some(Enqueued::Existing(id)),
+            UniqueRule::For(_) => until.map_or(live, |until| until > now).then_some(Enqueued::Existing(id)),
+            UniqueRule::Replace => self.replace(id, new, now)?.then_some(Enqueued::Replaced(id)),
+        })
+    }
+
+    /// Lets a job that has never been claimed do what `new` asks for.
+    fn replace(&mut self, id: JobId, new: &NewJob, now: Timestamp) -> Result<bool, Invalid> {
+        if self.job(id).is_none_or(|job| job.state != State::Pending || job.epoch > 0) {
+            return Ok(false);
+        }
+        let due = new.start.resolve(now)?;
+        self.change(id, |row| {
+            let job = &mut row.job;
+            job.policy = new.policy.clone();
+            job.payload = new.payload.clone();
+            job.subject = new.subject.clone();
+            job.metadata = new.metadata.clone();
+            job.timeout = new.timeout.map(whole_ms);
+            job.lease = new.lease.map(whole_ms);
+            (job.began_at, job.next_run_at) = (due, due);
+        });
+        self.wake_up();
+        Ok(true)
     }
 }
 
@@ -57,6 +101,9 @@ fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
         metadata: new.metadata,
         timeout: new.timeout.map(whole_ms),
         lease: new.lease.map(whole_ms),
+        parent: new.parent,
+        awaits: None,
+        held: false,
         run: 1,
         attempt: 0,
         epoch: 0,
@@ -74,5 +121,5 @@ fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
         last_status: None,
         reason: None,
     };
-    Ok(Row { job, fingerprint, log: BTreeMap::new() })
+    Ok(Row { job, fingerprint, log: BTreeMap::new(), steps: BTreeMap::new(), signals: Vec::new() })
 }

@@ -10,7 +10,7 @@ impl Model {
     /// See [`redrive_core::Store::cancel`].
     pub fn cancel(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Cancelled>, Invalid> {
         check_batch(ids.len())?;
-        Ok(ids.iter().map(|id| self.cancel_one(*id, now)).collect())
+        Ok(ids.iter().map(|id| self.cancel_tree(*id, now)).collect())
     }
 
     /// See [`redrive_core::Store::redrive`].
@@ -26,9 +26,33 @@ impl Model {
     }
 
     /// See [`redrive_core::Store::discard`].
-    pub fn discard(&mut self, ids: &[JobId]) -> Result<Vec<Discarded>, Invalid> {
+    pub fn discard(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Discarded>, Invalid> {
         check_batch(ids.len())?;
-        Ok(ids.iter().map(|id| self.discard_one(*id)).collect())
+        Ok(ids.iter().map(|id| self.discard_one(*id, now)).collect())
+    }
+
+    /// Cancels a job and, unless it had ended, everything below it.
+    fn cancel_tree(&mut self, id: JobId, now: Timestamp) -> Cancelled {
+        let answer = self.cancel_one(id, now);
+        if matches!(answer, Cancelled::Done | Cancelled::Requested) {
+            for id in self.below(id) {
+                self.cancel_one(id, now);
+            }
+        }
+        answer
+    }
+
+    /// Children and their children, each once.
+    fn below(&self, id: JobId) -> Vec<JobId> {
+        let mut found = vec![id];
+        let mut next = 0;
+        while next < found.len() {
+            let children = self.children.get(&found[next]).into_iter().flatten();
+            let new: Vec<JobId> = children.copied().filter(|child| !found.contains(child)).collect();
+            found.extend(new);
+            next += 1;
+        }
+        found.split_off(1)
     }
 
     fn cancel_one(&mut self, id: JobId, now: Timestamp) -> Cancelled {
@@ -40,6 +64,7 @@ impl Model {
                 self.change(id, |row| {
                     advance(&mut row.job, Event::Cancel);
                     row.job.finished_at = Some(now);
+                    row.job.awaits = None;
                 });
                 Cancelled::Done
             }
@@ -78,11 +103,11 @@ impl Model {
         }
     }
 
-    fn discard_one(&mut self, id: JobId) -> Discarded {
+    fn discard_one(&mut self, id: JobId, now: Timestamp) -> Discarded {
         match self.job(id).map(|job| job.state) {
             None => Discarded::NotFound,
             Some(State::Dead) => {
-                self.remove(id);
+                self.remove(id, now);
                 Discarded::Done
             }
             Some(state) => Discarded::NotDead(state),

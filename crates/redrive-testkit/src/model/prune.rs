@@ -18,11 +18,18 @@ impl Model {
                 ended.take_while(move |(of, at, _)| *of == state && at.after(kept) <= now)
             })
             .map(|(_, _, id)| *id)
+            .filter(|id| !self.has_live_parent(*id))
             .take(limit)
             .collect();
         for id in &overdue {
-            self.remove(*id);
+            self.remove(*id, now);
         }
         overdue.len()
+    }
+
+    /// Whether a parent may still ask what came of a job.
+    fn has_live_parent(&self, id: JobId) -> bool {
+        let parent = self.job(id).and_then(|job| job.parent).and_then(|parent| self.job(parent.id));
+        parent.is_some_and(|parent| !parent.state.is_final())
     }
 }

@@ -69,9 +69,10 @@ fn apply(row: &mut Row, settlement: Settlement, now: Timestamp) -> redrive_core:
     job.finished_at = job.state.is_final().then_some(now);
     job.last_error = settlement.error.or(job.last_error.take());
     job.last_status = settlement.status.or(job.last_status);
-    if job.state.is_claimable() {
+    if !job.state.is_final() {
         job.next_run_at = now.after(effect.wait.unwrap_or_default());
     }
+    job.awaits = settlement.verdict.awaits().filter(|_| !job.state.is_final()).cloned();
     note(job, settlement.verdict);
     if let Some(entry) = settlement.entry {
         row.log.insert(job.epoch, attempt(job, entry, &effect));
@@ -97,7 +98,7 @@ fn note(job: &mut Job, verdict: Verdict) {
         Verdict::Retry(_)
         | Verdict::Snooze(_)
         | Verdict::Park(_)
-        | Verdict::Wait
+        | Verdict::Wait(_)
         | Verdict::Release
         | Verdict::Cancel => {}
     }

@@ -26,6 +26,28 @@ impl Model {
         }
     }
 
+    /// Removes a step that a lease still held could remember anew.
+    pub(crate) fn forget_step(&mut self, lease: Lease, place: u32) {
+        if self.held(lease).is_some() {
+            self.change(lease.id, |row| row.steps.remove(&place));
+        }
+    }
+
+    /// Puts a job's signals back that were taken.
+    pub(crate) fn untake(&mut self, id: JobId) {
+        if self.job(id).is_some() {
+            self.change(id, |row| row.signals.iter_mut().for_each(|signal| signal.taken = false));
+        }
+    }
+
+    /// Does something as if no job had children.
+    pub(crate) fn without_children<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let children = std::mem::take(&mut self.children);
+        let result = act(self);
+        self.children = children;
+        result
+    }
+
     /// Removes a record without a trace.
     pub(crate) fn forget_record(&mut self, kind: &str, id: &str) {
         self.slots.remove(&(kind.to_owned(), id.to_owned()));

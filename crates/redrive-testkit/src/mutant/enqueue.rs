@@ -14,6 +14,10 @@ impl Mutant {
             let keyless = jobs.into_iter().map(|job| NewJob { idempotency: None, ..job });
             return self.store.enqueue(keyless.collect()).await;
         }
+        if self.flaw == Flaw::UniqueIgnored {
+            let free = jobs.into_iter().map(|job| NewJob { unique: None, ..job });
+            return self.store.enqueue(free.collect()).await;
+        }
         if self.flaw == Flaw::FingerprintIgnored {
             let answers = self.store.enqueue(jobs).await?;
             return Ok(answers.into_iter().map(blind).collect());
@@ -43,6 +47,6 @@ impl Mutant {
 fn blind(answer: Enqueued) -> Enqueued {
     match answer {
         Enqueued::Conflict(id) => Enqueued::Existing(id),
-        Enqueued::Created(_) | Enqueued::Existing(_) => answer,
+        Enqueued::Created(_) | Enqueued::Existing(_) | Enqueued::Replaced(_) => answer,
     }
 }

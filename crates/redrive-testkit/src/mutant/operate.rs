@@ -11,6 +11,9 @@ impl Mutant {
             let mut aside = self.store.inspect(Clone::clone);
             return self.store.step(|_, now| aside.cancel(&ids, now));
         }
+        if self.flaw == Flaw::CancelLeavesChildren {
+            return self.store.step(|model, now| model.without_children(|model| model.cancel(&ids, now)));
+        }
         let answers = self.store.cancel(ids.clone()).await?;
         if self.flaw == Flaw::CancelForgotten {
             self.store.step(|model, _| {

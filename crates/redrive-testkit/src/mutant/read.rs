@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::store::{Filter, Page, PageRequest, Retention, Stats, Wake};
-use redrive_core::{Job, Store, StoreError};
+use redrive_core::{Job, JobId, Store, StoreError};
 
 use super::{Flaw, Mutant};
 
@@ -29,6 +29,13 @@ impl Mutant {
         if self.flaw == Flaw::PruneEarly {
             let early = Duration::from_millis(1);
             return self.store.step(|model, now| Ok(model.prune(retention, limit, now.after(early))));
+        }
+        if self.flaw == Flaw::PruneTakesChildren {
+            self.store.step(|model, _| {
+                let ids: Vec<JobId> = model.jobs().map(|job| job.id).collect();
+                ids.into_iter().for_each(|id| model.tamper(id, |job| job.parent = None));
+                Ok(())
+            })?;
         }
         self.store.prune(retention, limit).await
     }

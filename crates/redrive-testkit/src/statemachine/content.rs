@@ -33,6 +33,8 @@ pub(super) async fn compare_all(model: &Model, store: &dyn Backend, now: Timesta
         let expected = model.attempts(job.id, page).map_err(|e| e.to_string())?;
         let actual = store.attempts(job.id, page).await.map_err(text)?;
         same(&format!("the log of {}", job.id), &expected, &actual)?;
+        let steps = store.recall(job.id, 0, PAGE_ITEMS_MAX).await.map_err(text)?;
+        same(&format!("the steps of {}", job.id), &model.recall(job.id, 0, PAGE_ITEMS_MAX), &steps)?;
     }
     for kind in KINDS_OF_RECORDS {
         let actual = store.scan(kind, None, PAGE_ITEMS_MAX).await.map_err(text)?;

@@ -8,10 +8,12 @@ use proptest::sample::{select, subsequence};
 use proptest_state_machine::ReferenceStateMachine;
 use redrive_core::limits::{HORIZON, LEASE_MIN};
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
+use redrive_core::steps::{Memory, Signal, Step, StepKind};
 use redrive_core::store::{ClaimRequest, Cursor, Filter, PageRequest, ReclaimRequest, Retention, Settlement};
 use redrive_core::{
-    Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef, Priority, Queue, Reason, Start,
-    State, Tenant, Timestamp, Verdict, WorkerId,
+    Await, Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, Parent, PolicyName, PolicyRef, Priority, Queue,
+    Reason, SignalName, Start, State, StepName, Tenant, Timestamp, Unique, UniqueKey, UniqueRule, Verdict,
+    Wait, WorkerId,
 };
 use uuid::Uuid;
 
@@ -41,7 +43,7 @@ impl ReferenceStateMachine for Machine {
             6 => vec_of(new_job(now), 5).prop_map(Call::Enqueue),
             8 => claim().prop_map(Call::Claim),
             10 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
-            2 => (vec_of(select(leases), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
+            2 => (vec_of(select(leases.clone()), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
             3 => reclaim().prop_map(Call::Reclaim),
             2 => ids().prop_map(Call::Cancel),
             3 => ids().prop_map(Call::Redrive),
@@ -51,6 +53,14 @@ impl ReferenceStateMachine for Machine {
             2 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
             4 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
+            8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),
+            1 => (id(), 0..3u32, 0..4usize).prop_map(|(id, from, limit)| Call::Recall(id, from, limit)),
+            5 => vec_of(signal(leases.clone()), 4).prop_map(Call::Signal),
+            3 => ids().prop_map(Call::Resume),
+            2 => (option::of(id()), 0..6usize).prop_map(|(after, limit)| Call::Sweep(after, limit)),
+            2 => ids().prop_map(Call::Hold),
+            3 => ids().prop_map(Call::Unhold),
+            1 => ids().prop_map(Call::Forget),
             3 => change().prop_map(Call::Write),
             1 => scan(),
             6 => span().prop_map(Call::Advance),
@@ -86,29 +96,35 @@ fn logged(play: &Play) -> Vec<JobId> {
 
 fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
     let who = (id(), name(["", "acme"]), queue(), kind(), 4..7u8, name(["default", "strict"]));
-    let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), option::weighted(0.4, key()), start(now));
+    let keys =
+        (option::weighted(0.3, key()), option::weighted(0.3, unique()), option::weighted(0.4, parent()));
+    let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), keys, start(now));
     let own_lease = option::weighted(0.2, select(vec![LEASE_MIN, 2 * LEASE_MIN]));
     let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, subject()));
     let rest = (option::weighted(0.2, span()), own_lease, texts);
-    (who, what, rest).prop_map(|(who, (payload, key, start), (timeout, lease, (metadata, subject)))| {
-        let (id, tenant, queue, kind, priority, policy) = who;
-        let policy = PolicyRef::first(PolicyName::new(policy).expect("a legal name"));
-        let job = NewJob {
-            tenant: Tenant::new(tenant).expect("a legal name"),
-            queue,
-            priority: Priority::new(priority).expect("a legal number"),
-            start,
-            timeout,
-            lease,
-            subject,
-            metadata: metadata.map(str::to_owned),
-            ..NewJob::new(id, kind, policy, payload.to_vec())
-        };
-        match key {
-            Some(key) => job.with_key(key),
-            None => job,
-        }
-    })
+    (who, what, rest).prop_map(
+        |(who, (payload, (key, unique, parent), start), (timeout, lease, (metadata, subject)))| {
+            let (id, tenant, queue, kind, priority, policy) = who;
+            let policy = PolicyRef::first(PolicyName::new(policy).expect("a legal name"));
+            let job = NewJob {
+                tenant: Tenant::new(tenant).expect("a legal name"),
+                queue,
+                priority: Priority::new(priority).expect("a legal number"),
+                start,
+                timeout,
+                lease,
+                subject,
+                metadata: metadata.map(str::to_owned),
+                unique: unique.filter(|_| key.is_none()),
+                parent,
+                ..NewJob::new(id, kind, policy, payload.to_vec())
+            };
+            match key {
+                Some(key) => job.with_key(key),
+                None => job,
+            }
+        },
+    )
 }
 
 fn start(now: Timestamp) -> impl Strategy<Value = Start> {
@@ -173,11 +189,51 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         5 => span().prop_map(Verdict::Retry),
         2 => span().prop_map(Verdict::Snooze),
         1 => span().prop_map(Verdict::Park),
-        1 => Just(Verdict::Wait),
+        3 => (awaits(), option::of(span())).prop_map(|(until, at_most)| Verdict::Wait(Wait { until, at_most })),
         1 => Just(Verdict::Release),
         4 => select(Reason::ALL.to_vec()).prop_map(Verdict::DeadLetter),
         1 => Just(Verdict::Cancel),
     ]
+}
+
+fn awaits() -> impl Strategy<Value = Await> {
+    prop_oneof![
+        3 => signal_name().prop_map(Await::Signal),
+        3 => (0..2u32, 0..3u32).prop_map(|(branch, failures_max)| Await::Children { branch, failures_max }),
+        1 => Just(Await::Unhold),
+    ]
+}
+
+fn memory(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Memory> {
+    let children = prop_oneof![3 => Just(Vec::new()), 1 => vec_of(new_job(now), 2)];
+    let takes = option::weighted(0.4, signal_name());
+    (select(leases), step(), children, takes).prop_map(|(lease, step, children, takes)| Memory {
+        lease,
+        step,
+        children,
+        takes,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (0..8u32, name(["charge", "ship"]), select(StepKind::ALL.to_vec()), select(vec![&b"a"[..], b"\0\xff"]))
+        .prop_map(|(place, name, kind, value)| Step {
+            place,
+            name: StepName::new(name).expect("a legal name"),
+            kind,
+            value: value.to_vec(),
+        })
+}
+
+fn signal(leases: Vec<Lease>) -> impl Strategy<Value = Signal> {
+    (select(leases), 0..6u128, signal_name(), select(vec![&b"x"[..], b"y"])).prop_map(
+        |(lease, id, name, value)| Signal {
+            job: lease.id,
+            id: Uuid::from_u128(id),
+            name,
+            value: value.to_vec(),
+        },
+    )
 }
 
 fn entry(now: Timestamp) -> impl Strategy<Value = Entry> {
@@ -302,6 +358,21 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 fn key() -> impl Strategy<Value = IdempotencyKey> {
     name(["k1", "k2", "k3"]).prop_map(|name| IdempotencyKey::new(name).expect("a legal name"))
+}
+
+fn signal_name() -> impl Strategy<Value = SignalName> {
+    name(["go", "stop"]).prop_map(|name| SignalName::new(name).expect("a legal name"))
+}
+
+fn unique() -> impl Strategy<Value = Unique> {
+    let rule =
+        prop_oneof![Just(UniqueRule::Live), span().prop_map(UniqueRule::For), Just(UniqueRule::Replace),];
+    (name(["u1", "u2"]), rule)
+        .prop_map(|(key, rule)| Unique { key: UniqueKey::new(key).expect("a legal name"), rule })
+}
+
+fn parent() -> impl Strategy<Value = Parent> {
+    (id(), 0..2u32).prop_map(|(id, branch)| Parent { id, branch })
 }
 
 fn worker() -> impl Strategy<Value = WorkerId> {

@@ -1,0 +1,269 @@
+//! What durable jobs add to a store: steps that are remembered, children, signals, and waiting for them.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::invalid::Invalid;
+use crate::job::{JobId, Lease, NewJob};
+use crate::lifecycle::State;
+use crate::limits::{BATCH_ITEMS_MAX, STEP_BYTES_MAX};
+use crate::names::{SignalName, StepName};
+use crate::store::{StoreError, check_batch};
+
+/// What a job has done so far, and what it waits for. Each method is one atomic write or read.
+///
+/// Whoever adds a fact that someone may wait for (a child's end, a signal, an end of a hold) calls [`Steps::resume`]
+/// afterwards, and so does whoever has just begun to wait: one of the two sees both. Should both die, [`Steps::sweep`] does.
+#[async_trait]
+pub trait Steps: Send + Sync {
+    /// A job's remembered steps in their order, those from place `from` on, at most `limit`.
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError>;
+
+    /// Remembers steps under their leases, each once: what is remembered at a place stays. Children are enqueued and the
+    /// signal is taken in the same write, or not at all.
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError>;
+
+    /// Leaves signals for jobs that have not ended. A repeat under the same id leaves nothing.
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError>;
+
+    /// Makes those of the jobs due whose [`Await`] has come about, and says which did.
+    ///
+    /// The time spent waiting does not count for the budget.
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError>;
+
+    /// Does what [`Steps::resume`] does for the next `limit` jobs that wait, in the order of their ids, after `after`.
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError>;
+
+    /// Holds jobs: those that wait for their time are set aside at once, others before their next attempt.
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError>;
+
+    /// Lets jobs go on that were held.
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError>;
+
+    /// Forgets the steps of dead jobs, so that a redrive starts from nothing. Their signals stay.
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError>;
+}
+
+/// Whose child a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Parent {
+    /// The parent.
+    pub id: JobId,
+    /// Which of the parent's fan-outs it belongs to: the place of the step.
+    pub branch: u32,
+}
+
+/// What a job waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Await {
+    /// A signal by this name.
+    Signal(SignalName),
+    /// Until the children of a fan-out have ended, or more than `failures_max` of them are dead or cancelled.
+    Children {
+        /// The fan-out.
+        branch: u32,
+        /// How many may fail.
+        failures_max: u32,
+    },
+    /// Until nobody holds it.
+    Unhold,
+}
+
+/// A remembered step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Its place in the job, from 0.
+    pub place: u32,
+    /// Its name, to notice code that has changed.
+    pub name: StepName,
+    /// What it is.
+    pub kind: StepKind,
+    /// What it came to, as its kind writes it.
+    pub value: Vec<u8>,
+}
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum StepKind {
+    /// It succeeded with this value.
+    Done = 0,
+    /// It failed for good with this error.
+    Failed = 1,
+    /// A timer that ends at this instant.
+    Timer = 2,
+    /// Children with these ids.
+    Children = 3,
+    /// A signal with this value.
+    Signal = 4,
+    /// A signal was waited for until this instant.
+    Deadline = 5,
+    /// The version of the code that this run goes by.
+    Version = 6,
+}
+
+impl StepKind {
+    /// Every kind, in the order of their codes.
+    pub const ALL: [Self; 7] =
+        [Self::Done, Self::Failed, Self::Timer, Self::Children, Self::Signal, Self::Deadline, Self::Version];
+
+    /// The number that stores keep; it never changes meaning.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind with that number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+/// A step to remember.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// The lease of the attempt that made it.
+    pub lease: Lease,
+    /// The step.
+    pub step: Step,
+    /// Jobs to enqueue with it.
+    pub children: Vec<NewJob>,
+    /// Takes the oldest signal by this name, whose value becomes the step's. Without one nothing is remembered.
+    pub takes: Option<SignalName>,
+}
+
+impl Memory {
+    /// A step and nothing more.
+    pub fn new(lease: Lease, step: Step) -> Self {
+        Self { lease, step, children: Vec::new(), takes: None }
+    }
+
+    /// Refuses what no store would take.
+    pub fn check(&self) -> Result<(), Invalid> {
+        if self.step.value.len() > STEP_BYTES_MAX {
+            let (length, name) = (self.step.value.len(), &self.step.name);
+            let problem = format!(
+                "the result of {name:?} is {length} bytes long, at most {STEP_BYTES_MAX} are allowed"
+            );
+            return Err(Invalid::new("step", problem));
+        }
+        self.children.iter().try_for_each(NewJob::check)
+    }
+
+    /// Refuses a batch that no store would take.
+    pub fn check_all(memories: &[Self]) -> Result<(), Invalid> {
+        check_batch(memories.len())?;
+        memories.iter().try_for_each(Self::check)?;
+        let children: usize = memories.iter().map(|memory| memory.children.len()).sum();
+        if children > BATCH_ITEMS_MAX {
+            let problem = format!("has {children} items, at most {BATCH_ITEMS_MAX} are allowed");
+            return Err(Invalid::new("children", problem));
+        }
+        Ok(())
+    }
+}
+
+/// What came of remembering a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remembered {
+    /// It is remembered, with the value of the signal it took.
+    Kept(Step),
+    /// This step was remembered there before; nothing changed.
+    Before(Step),
+    /// There is no such signal; nothing changed.
+    NoSignal,
+    /// Someone else holds or has settled the lease; nothing changed.
+    LeaseLost,
+}
+
+/// A signal for a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signal {
+    /// The job.
+    pub job: JobId,
+    /// Makes it repeatable.
+    pub id: Uuid,
+    /// Its name.
+    pub name: SignalName,
+    /// What it says.
+    pub value: Vec<u8>,
+}
+
+impl Signal {
+    /// Refuses a batch that no store would take.
+    pub fn check_all(signals: &[Self]) -> Result<(), Invalid> {
+        check_batch(signals.len())?;
+        match signals.iter().find(|signal| signal.value.len() > STEP_BYTES_MAX) {
+            Some(_) => Err(Invalid::new("signal", format!("at most {STEP_BYTES_MAX} bytes are allowed"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What came of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signalled {
+    /// It is there, or was before.
+    Kept,
+    /// The job has ended, in this state.
+    Ended(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// What a sweep came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Jobs that were made due.
+    pub resumed: Vec<JobId>,
+    /// The last job that was looked at, where the next sweep goes on; none at the end.
+    pub last: Option<JobId>,
+}
+
+/// What came of a hold, or of its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It is held, or no longer; the job is now in this state.
+    Done(State),
+    /// It had ended before, in this state.
+    Ended(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// What came of forgetting a job's steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgotten {
+    /// There are none any more.
+    Done,
+    /// It is not dead but in this state.
+    NotDead(State),
+    /// There is no such job.
+    NotFound,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_refused_by_name() {
+        let step = Step {
+            place: 0,
+            name: StepName::new("charge").unwrap(),
+            kind: StepKind::Done,
+            value: vec![0; STEP_BYTES_MAX + 1],
+        };
+        let lease = Lease { id: JobId(Uuid::nil()), epoch: 1 };
+        let error = Memory::new(lease, step).check().unwrap_err();
+        assert!(error.field == "step" && error.to_string().contains("charge"), "{error}");
+    }
+
+    #[test]
+    fn kinds_keep_their_numbers() {
+        for (code, kind) in StepKind::ALL.into_iter().enumerate() {
+            assert_eq!((usize::from(kind.code()), StepKind::from_code(code as u8)), (code, Some(kind)));
+        }
+    }
+}
