@@ -3,13 +3,32 @@
 use redrive_core::store::Cancelled;
 use redrive_core::{JobId, State, StoreError};
 use rusqlite::params;
+use uuid::Uuid;
 
 use crate::error::Sorted;
 use crate::get;
 use crate::writer::Tx;
 
 pub(crate) fn cancel(tx: &mut Tx<'_>, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
-    ids.iter().map(|id| cancel_one(tx, *id)).collect()
+    ids.iter().map(|id| cancel_tree(tx, *id)).collect()
+}
+
+/// Cancels a job and, unless it had ended, everything below it.
+fn cancel_tree(tx: &mut Tx<'_>, id: JobId) -> Result<Cancelled, StoreError> {
+    let answer = cancel_one(tx, id)?;
+    if matches!(answer, Cancelled::Done | Cancelled::Requested) {
+        for below in below(tx, id)? {
+            cancel_one(tx, below)?;
+        }
+    }
+    Ok(answer)
+}
+
+fn below(tx: &Tx<'_>, id: JobId) -> Result<Vec<JobId>, StoreError> {
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/cancel_below.sql")).sorted()?;
+    let ids =
+        statement.query_map([id.0.as_bytes()], |row| Ok(JobId(Uuid::from_bytes(row.get(0)?)))).sorted()?;
+    ids.collect::<rusqlite::Result<_>>().sorted()
 }
 
 fn cancel_one(tx: &mut Tx<'_>, id: JobId) -> Result<Cancelled, StoreError> {

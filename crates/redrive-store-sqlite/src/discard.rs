@@ -22,7 +22,7 @@ fn discard_one(tx: &mut Tx<'_>, id: JobId) -> Result<Discarded, StoreError> {
     }
 }
 
-/// Removes a job by `sql`, and its log with it.
+/// Removes a job by `sql`, with its log, its steps, its signals and its unique keys.
 pub(crate) fn remove(
     tx: &mut Tx<'_>,
     sql: &str,
@@ -34,6 +34,11 @@ pub(crate) fn remove(
     let mut log = tx.conn.prepare_cached(include_str!("../sql/discard_attempts.sql")).sorted()?;
     job.execute([id.0.as_bytes()]).sorted()?;
     log.execute([id.0.as_bytes()]).sorted()?;
+    for sql in [include_str!("../sql/forget.sql"), include_str!("../sql/discard_signals.sql")] {
+        tx.conn.prepare_cached(sql).sorted()?.execute([id.0.as_bytes()]).sorted()?;
+    }
+    let mut uniques = tx.conn.prepare_cached(include_str!("../sql/discard_uniques.sql")).sorted()?;
+    uniques.execute((id.0.as_bytes(), tx.now.as_ms())).sorted()?;
     tx.tally.leave(lane, state, 1);
     Ok(())
 }

@@ -7,6 +7,7 @@ use rusqlite::{CachedStatement, OptionalExtension, params};
 use uuid::Uuid;
 
 use crate::error::Sorted;
+use crate::unique;
 use crate::writer::Tx;
 
 pub(crate) fn enqueue(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
@@ -27,8 +28,13 @@ pub(crate) fn add_all(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>,
     let mut insert = tx.conn.prepare_cached(include_str!("../sql/enqueue.sql")).sorted()?;
     let mut results = Vec::with_capacity(jobs.len());
     for (job, start) in jobs.iter().zip(starts) {
+        if let Some(answer) = unique::meet(tx, job, start)? {
+            results.push(answer);
+            continue;
+        }
         let lane = tx.lanes.number(tx.conn, job)?;
         if add(&mut insert, tx, job, lane, start.as_ms())? {
+            unique::hold(tx, job)?;
             tx.tally.enter(lane, State::Pending, 1);
             *tx.wake = true;
             results.push(Enqueued::Created(job.id));
@@ -79,15 +85,22 @@ fn add(
             job.payload,
             job.lease.map(ceil_ms),
             job.subject,
+            job.parent.map(|parent| parent.id.0.into_bytes()),
+            job.parent.map(|parent| parent.branch),
         ])
         .sorted()?;
     Ok(added == 1)
 }
 
+/// Whether an id is taken.
+pub(crate) fn exists(tx: &Tx<'_>, id: JobId) -> Result<bool, StoreError> {
+    let mut by_id = tx.conn.prepare_cached(include_str!("../sql/enqueue_by_id.sql")).sorted()?;
+    by_id.exists([id.0.as_bytes()]).sorted()
+}
+
 /// What was there instead: the job itself from an earlier try, or the holder of its key.
 fn existing(tx: &Tx<'_>, job: &NewJob) -> Result<Enqueued, StoreError> {
-    let mut by_id = tx.conn.prepare_cached(include_str!("../sql/enqueue_by_id.sql")).sorted()?;
-    if by_id.exists([job.id.0.as_bytes()]).sorted()? {
+    if exists(tx, job.id)? {
         return Ok(Enqueued::Existing(job.id));
     }
     let lost = || StoreError::Failed("an enqueue met a conflict with no job behind it".into());

@@ -4,6 +4,7 @@
 //! the next one, so that many small writers cost few fsyncs. The statements are in `sql/`, one file for each verb.
 
 mod attempts;
+mod awaits;
 mod cancel;
 mod checkpoint;
 mod claim;
@@ -12,7 +13,9 @@ mod doctor;
 mod enqueue;
 mod error;
 mod extend;
+mod forget;
 mod get;
+mod hold;
 mod lanes;
 mod leases;
 mod list;
@@ -20,15 +23,21 @@ mod migrate;
 mod open;
 mod prune;
 mod readers;
+mod recall;
 mod reclaim;
 mod records;
 mod redrive;
+mod remember;
+mod resume;
 mod row;
 mod run_now;
 mod runs;
 mod settle;
+mod signal;
 mod stats;
+mod steps;
 mod tally;
+mod unique;
 mod writer;
 
 use std::sync::Arc;

@@ -6,8 +6,11 @@ use rusqlite::Connection;
 use crate::error::Sorted;
 
 /// The migrations; the number of each is its place, from 1.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_jobs.sql"), include_str!("../migrations/0002_deliveries.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001_jobs.sql"),
+    include_str!("../migrations/0002_deliveries.sql"),
+    include_str!("../migrations/0003_steps.sql"),
+];
 
 /// The schema that this version makes and understands.
 pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;

@@ -16,6 +16,8 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: &Retention, limit: usize) -> Res
             pruned += 1;
         }
     }
+    let mut uniques = tx.conn.prepare_cached(include_str!("../sql/prune_uniques.sql")).sorted()?;
+    uniques.execute((tx.now.as_ms(), limit as i64)).sorted()?;
     Ok(pruned)
 }
 

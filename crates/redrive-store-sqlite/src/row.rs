@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use redrive_core::store::Unreadable;
 use redrive_core::{
-    Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, PolicyRef, State, Tenant, Timestamp, WorkerId,
+    Await, Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, Parent, PolicyRef, State, Tenant, Timestamp,
+    WorkerId,
 };
 use rusqlite::Row;
 use rusqlite::types::{FromSql, ValueRef};
 use uuid::Uuid;
 
+use crate::awaits::{self, Number};
 use crate::lanes::{Lane, Lanes, SharedLanes};
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 28] = [
+pub(crate) const COLUMNS: [&str; 35] = [
     "seq",
     "id",
     "lane",
@@ -43,6 +45,13 @@ pub(crate) const COLUMNS: [&str; 28] = [
     "lease_ms",
     "subject",
     "last_status",
+    "parent",
+    "branch",
+    "held",
+    "awaits",
+    "awaits_name",
+    "awaits_branch",
+    "awaits_failures",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -103,6 +112,9 @@ impl<'a> Reader<'a> {
             metadata: column(row, 22)?,
             timeout: millis(row, 14)?,
             lease: millis(row, 25)?,
+            parent: parent(row)?,
+            awaits: awaits(row)?,
+            held: column(row, 30)?,
             run: column(row, 5)?,
             attempt: column(row, 6)?,
             epoch,
@@ -147,6 +159,20 @@ impl<'a> Reader<'a> {
     }
 }
 
+fn awaits(row: &Row<'_>) -> Result<Option<Await>, Invalid> {
+    let number = |which| match which {
+        Number::Branch => column(row, 33),
+        Number::Failures => column(row, 34),
+    };
+    awaits::read(column(row, 31)?, || column(row, 32), number)
+}
+
+fn parent(row: &Row<'_>) -> Result<Option<Parent>, Invalid> {
+    let id: Option<[u8; 16]> = column(row, 28)?;
+    let branch: Option<u32> = column(row, 29)?;
+    Ok(id.zip(branch).map(|(id, branch)| Parent { id: JobId(Uuid::from_bytes(id)), branch }))
+}
+
 /// An instant that may be absent.
 pub(crate) fn instant(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>, Invalid> {
     Ok(column::<Option<i64>>(row, index)?.map(Timestamp::from_ms))
@@ -159,7 +185,8 @@ pub(crate) fn millis(row: &Row<'_>, index: usize) -> Result<Option<Duration>, In
         .transpose()
 }
 
-fn column<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, Invalid> {
+/// A column, or what is wrong with it.
+pub(crate) fn column<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, Invalid> {
     row.get(index).map_err(|error| damaged(index, &error.to_string()))
 }
 

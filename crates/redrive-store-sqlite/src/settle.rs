@@ -5,6 +5,7 @@ use redrive_core::time::ceil_ms;
 use redrive_core::{Reason, State, StoreError, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
 
+use crate::awaits;
 use crate::enqueue;
 use crate::error::Sorted;
 use crate::leases::Place;
@@ -22,7 +23,10 @@ pub(crate) fn settle(tx: &mut Tx<'_>, settlements: &[Settlement]) -> Result<Vec<
             found.push(Found { index, settlement, place });
         }
     }
-    found.sort_by_key(|found| found.place.seq);
+    // What follows up depends on what came before it, so that only batches without such are brought into another order.
+    if settlements.iter().all(|settlement| settlement.follow_ups.is_empty()) {
+        found.sort_by_key(|found| found.place.seq);
+    }
     let mut statements = Statements::prepare(tx.conn)?;
     for run in runs(&found, |found| found.place.seq, Found::goes_with) {
         let run = &found[run];
@@ -114,7 +118,8 @@ impl<'a> Statements<'a> {
     ) -> Result<Option<State>, StoreError> {
         let effect = settlement.verdict.effect();
         for (cancelling, state) in [(false, effect.state), (true, effect.state_if_cancelling)] {
-            let wait = effect.wait.filter(|_| state.is_claimable());
+            let wait = effect.wait.filter(|_| !state.is_final());
+            let awaits = awaits::Columns::of(settlement.verdict.awaits().filter(|_| !state.is_final()));
             let applied = self.settle.execute(params![
                 place.seq,
                 settlement.lease.id.0.as_bytes(),
@@ -131,6 +136,10 @@ impl<'a> Statements<'a> {
                 settlement.verdict.output(),
                 settlement.verdict.reason().map(Reason::name),
                 settlement.status,
+                awaits.code,
+                awaits.name,
+                awaits.branch,
+                awaits.failures,
             ]);
             if applied.sorted()? == 1 {
                 return Ok(Some(state));

@@ -232,6 +232,11 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
             include_str!("../sql/prune_expired.sql"),
             "INDEX redrive_finished (state=? AND finished_at>? AND finished_at<?)",
         ),
+        (
+            include_str!("../sql/resume_live.sql"),
+            "COVERING INDEX redrive_children (parent=? AND branch=? AND state<?)",
+        ),
+        (include_str!("../sql/sweep.sql"), "COVERING INDEX redrive_awaiting (id>?)"),
     ] {
         // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
         // The list of wanted lanes is a handful of numbers, looked up row by row.
@@ -240,6 +245,8 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
             "LIST SUBQUERY 1\n",
             "SCAN json_each VIRTUAL TABLE INDEX 1:\n",
             "CREATE BLOOM FILTER\n",
+            "CORRELATED SCALAR SUBQUERY 1\n",
+            "SEARCH parent USING INDEX redrive_ids (id=?)\n",
         ];
         let plan = small.iter().fold(plan(&conn, sql), |plan, part| plan.replace(part, ""));
         assert_eq!(plan, format!("SEARCH redrive_jobs USING {index}\n"), "{sql}");

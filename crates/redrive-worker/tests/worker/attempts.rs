@@ -7,7 +7,10 @@ use std::time::Duration;
 use redrive_core::limits::{ERROR_BYTES_MAX, OUTPUT_BYTES_MAX};
 use redrive_core::policy::presets;
 use redrive_core::records::{Change, Expect, Records};
-use redrive_core::{Failure, Fault, NewJob, Outcome, PolicyName, PolicyRef, Queue, Reason, Start, State};
+use redrive_core::{
+    Await, Failure, Fault, NewJob, Outcome, PolicyName, PolicyRef, Queue, Reason, SignalName, Start, State,
+    Wait,
+};
 use redrive_worker::{Context, KeepLog};
 
 use crate::stage::{MS, S, Stage, id, unavailable};
@@ -38,7 +41,13 @@ async fn each_outcome_leads_to_its_state() {
         (Outcome::reject("never"), State::Dead, 1, None, Some("never")),
         (Outcome::Snooze(60 * S), State::Pending, 0, Some(60 * S), None),
         (Outcome::Park(60 * S), State::Pending, 0, Some(60 * S), None),
-        (Outcome::Wait, State::Waiting, 0, None, None),
+        (
+            Outcome::Wait(Wait::until(Await::Signal(SignalName::new("go").unwrap()))),
+            State::Waiting,
+            0,
+            None,
+            None,
+        ),
         (Outcome::Cancelled, State::Cancelled, 1, None, None),
     ];
     for (outcome, state, attempt, wait, error) in cases {

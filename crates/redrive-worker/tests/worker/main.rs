@@ -9,3 +9,4 @@ mod rigged;
 mod shutdown;
 mod stage;
 mod storage_retry;
+mod waits;

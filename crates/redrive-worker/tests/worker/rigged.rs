@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Unreadable, Wake,
 };
-use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, Records, Store, StoreError};
+use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError};
 use redrive_testkit::ModelStore;
 use tokio::time::Instant;
 
@@ -198,6 +199,49 @@ impl Store for Rigged {
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.enter("stats", 0)?;
         self.model.stats().await
+    }
+}
+
+#[async_trait]
+impl Steps for Rigged {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        self.enter("recall", limit)?;
+        self.model.recall(id, from, limit).await
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        self.enter("remember", memories.len())?;
+        self.model.remember(memories).await
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        self.enter("signal", signals.len())?;
+        self.model.signal(signals).await
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        self.enter("resume", ids.len())?;
+        self.model.resume(ids).await
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        self.enter("sweep", limit)?;
+        self.model.sweep(after, limit).await
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.enter("hold", ids.len())?;
+        self.model.hold(ids).await
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        self.enter("unhold", ids.len())?;
+        self.model.unhold(ids).await
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        self.enter("forget", ids.len())?;
+        self.model.forget(ids).await
     }
 }
 

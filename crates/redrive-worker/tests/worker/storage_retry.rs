@@ -7,7 +7,7 @@ use redrive_core::records::{Change, Expect};
 use redrive_core::store::{
     ClaimRequest, Filter, PageRequest, ReclaimRequest, Retention, Settlement, Store, StoreError,
 };
-use redrive_core::{Backoff, Invalid, Jitter, Policy, Records, Verdict, WorkerId};
+use redrive_core::{Backoff, Invalid, Jitter, Policy, Records, Steps, Verdict, WorkerId};
 use redrive_worker::{RetryingStore, Settings};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::rigged::{Fault, Rigged};
 use crate::stage::{MS, S, Stage, id, unavailable};
 
-const STORAGE: [&str; 4] = ["settle", "extend", "reclaim", "prune"];
-const PASSED_ON: [&str; 11] =
-    ["enqueue", "cancel", "redrive", "discard", "get", "list", "attempts", "stats", "read", "write", "scan"];
+const STORAGE: [&str; 8] = ["settle", "extend", "reclaim", "prune", "recall", "remember", "resume", "sweep"];
+const PASSED_ON: [&str; 16] = [
+    "enqueue", "cancel", "redrive", "run_now", "discard", "get", "list", "attempts", "stats", "signal",
+    "hold", "unhold", "forget", "read", "write", "scan",
+];
 
 /// Calls a verb and forgets what it brings.
 async fn call(store: &RetryingStore, verb: &str) -> Result<(), StoreError> {
@@ -41,6 +43,15 @@ async fn call(store: &RetryingStore, verb: &str) -> Result<(), StoreError> {
         "enqueue" => store.enqueue(vec![]).await.map(drop),
         "cancel" => store.cancel(vec![]).await.map(drop),
         "redrive" => store.redrive(vec![]).await.map(drop),
+        "run_now" => store.run_now(vec![]).await.map(drop),
+        "recall" => store.recall(id(1), 0, 1).await.map(drop),
+        "remember" => store.remember(vec![]).await.map(drop),
+        "resume" => store.resume(vec![]).await.map(drop),
+        "sweep" => store.sweep(None, 1).await.map(drop),
+        "signal" => store.signal(vec![]).await.map(drop),
+        "hold" => store.hold(vec![]).await.map(drop),
+        "unhold" => store.unhold(vec![]).await.map(drop),
+        "forget" => store.forget(vec![]).await.map(drop),
         "discard" => store.discard(vec![]).await.map(drop),
         "get" => store.get(vec![]).await.map(drop),
         "list" => store.list(Filter::default(), page).await.map(drop),
