@@ -80,7 +80,7 @@ impl Redrive {
 
     /// A worker on this store; give it handlers and run it.
     pub fn worker(&self) -> TaskWorker {
-        TaskWorker::new(self.backend().clone())
+        TaskWorker::new(self.clone())
     }
 
     /// A job as it is now.

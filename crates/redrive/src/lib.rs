@@ -54,6 +54,7 @@
 //! ```
 
 mod client;
+mod context;
 mod doctor;
 mod enqueue;
 mod error;
@@ -64,6 +65,7 @@ mod task;
 mod worker;
 
 pub use client::Redrive;
+pub use context::Context;
 pub use doctor::doctor;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
@@ -77,8 +79,8 @@ pub use redrive_core::policy::presets;
 pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
 pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
-    Policy, Priority, Queue, State, StoreError, Tenant, Timestamp,
+    Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
 };
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
-pub use redrive_worker::{Context, KeepLog, Retry, Settings, Summary, retry};
+pub use redrive_worker::{KeepLog, Note, Retry, Settings, Summary, retry};

@@ -1,32 +1,46 @@
 //! A worker whose handlers take tasks instead of bytes.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive_core::store::Backend;
 use redrive_core::{Invalid, Kind, Outcome, catalog};
-use redrive_worker::{Context, Handler, Settings, Summary, Worker};
+use redrive_worker::{Handler, Settings, Summary, Worker};
 
-use crate::{Error, JobError, Task};
+use crate::context::States;
+use crate::{Context, Error, JobError, Redrive, Task};
 
 /// A worker under construction.
 pub struct TaskWorker {
-    backend: Arc<dyn Backend>,
+    redrive: Redrive,
     settings: Settings,
+    states: States,
     register: Vec<Register>,
 }
 
-type Register = Box<dyn FnOnce(Worker) -> Result<Worker, Invalid> + Send>;
+type Register = Box<dyn FnOnce(Worker, &Arc<Shared>) -> Result<Worker, Invalid> + Send>;
+
+/// What the handlers of one worker have in common.
+struct Shared {
+    redrive: Redrive,
+    states: Arc<States>,
+}
 
 impl TaskWorker {
-    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, settings: Settings::default(), register: Vec::new() }
+    pub(crate) fn new(redrive: Redrive) -> Self {
+        Self { redrive, settings: Settings::default(), states: States::default(), register: Vec::new() }
     }
 
     /// Works under `settings`.
     pub fn settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
+    }
+
+    /// Gives handlers a value of any type: [`Context::state`] finds it by that. The last one of a type counts.
+    pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
+        self.states.put(value);
+        self
     }
 
     /// Runs tasks of a type with `handler`. A payload that does not parse is dead at once: no retry would mend it.
@@ -36,20 +50,23 @@ impl TaskWorker {
         F: Fn(T, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
     {
-        let handler = Typed { handler, task: std::marker::PhantomData::<fn(T)> };
-        self.register.push(Box::new(|worker| Ok(worker.on(Kind::new(T::KIND)?, handler))));
+        self.register.push(Box::new(|worker, shared| {
+            let typed = Typed { handler, shared: shared.clone(), task: PhantomData::<fn(T)> };
+            Ok(worker.on(Kind::new(T::KIND)?, typed))
+        }));
         self
     }
 
     /// Works until `shutdown` is ready, then drains and releases.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
         // For those who enqueue by other means than this crate and name no policy.
-        if let Err(error) = catalog::default(&*self.backend).await {
+        if let Err(error) = catalog::default(&**self.redrive.backend()).await {
             tracing::warn!(%error, "the default policy could not be registered");
         }
-        let mut worker = Worker::new(self.backend, self.settings)?;
+        let mut worker = Worker::new(self.redrive.backend().clone(), self.settings)?;
+        let shared = Arc::new(Shared { redrive: self.redrive, states: Arc::new(self.states) });
         for register in self.register {
-            worker = register(worker)?;
+            worker = register(worker, &shared)?;
         }
         Ok(worker.run_until(shutdown).await?)
     }
@@ -57,7 +74,8 @@ impl TaskWorker {
 
 struct Typed<F, T> {
     handler: F,
-    task: std::marker::PhantomData<fn(T)>,
+    shared: Arc<Shared>,
+    task: PhantomData<fn(T)>,
 }
 
 #[async_trait]
@@ -67,7 +85,9 @@ where
     F: Fn(T, Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
 {
-    async fn run(&self, cx: Context) -> Outcome {
+    async fn run(&self, attempt: redrive_worker::Context) -> Outcome {
+        let Shared { redrive, states } = &*self.shared;
+        let cx = Context::new(attempt, redrive.clone(), states.clone());
         let task: T = match serde_json::from_slice(&cx.job.payload) {
             Ok(task) => task,
             Err(error) => return Outcome::reject(format!("the payload is no {}: {error}", T::KIND)),

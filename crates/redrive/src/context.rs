@@ -1,0 +1,104 @@
+//! What a handler gets to see: its attempt, the store it came from, and the state of its worker.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::{JobError, Redrive};
+
+/// What an attempt gets to see. It derefs to the engine's own context: `cx.job`, `cx.timeout`, `cx.note(…)`,
+/// `cx.cancelled()` and `cx.is_cancelled()` are there.
+///
+/// Cloning it is cheap; a clone may go to what the handler starts elsewhere.
+#[derive(Clone)]
+pub struct Context {
+    attempt: redrive_worker::Context,
+    redrive: Redrive,
+    states: Arc<States>,
+}
+
+impl Context {
+    pub(crate) fn new(attempt: redrive_worker::Context, redrive: Redrive, states: Arc<States>) -> Self {
+        Self { attempt, redrive, states }
+    }
+
+    /// The store that the job came from, to enqueue more.
+    pub fn redrive(&self) -> &Redrive {
+        &self.redrive
+    }
+
+    /// What was given to the worker with [`crate::TaskWorker::state`], by its type.
+    ///
+    /// Without it the attempt fails, and is retried: a worker that was started with it will do better.
+    ///
+    /// ```
+    /// # use redrive::{Context, JobError, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct SendReceipt { order: u64 }
+    /// # impl Task for SendReceipt { const KIND: &'static str = "send_receipt"; type Output = (); }
+    /// struct Mailer { from: String }
+    ///
+    /// async fn send(job: SendReceipt, cx: Context) -> Result<(), JobError> {
+    ///     let mailer = cx.state::<Mailer>()?;
+    ///     println!("{} sends the receipt for order {}", mailer.from, job.order);
+    ///     Ok(())
+    /// }
+    ///
+    /// # async fn example(redrive: redrive::Redrive) {
+    /// let worker = redrive.worker().state(Mailer { from: "shop".to_owned() }).on(send);
+    /// # }
+    /// ```
+    pub fn state<S: Send + Sync + 'static>(&self) -> Result<Arc<S>, JobError> {
+        self.states.get().ok_or_else(|| {
+            JobError::fail(format_args!(
+                "this worker has no state of type {}; give it one with TaskWorker::state",
+                type_name::<S>()
+            ))
+        })
+    }
+}
+
+impl Deref for Context {
+    type Target = redrive_worker::Context;
+    fn deref(&self) -> &Self::Target {
+        &self.attempt
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.attempt.fmt(f)
+    }
+}
+
+/// Values by their type.
+#[derive(Clone, Default)]
+pub(crate) struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl States {
+    /// Puts a value in place of one of the same type.
+    pub(crate) fn put<S: Send + Sync + 'static>(&mut self, value: S) {
+        self.0.insert(TypeId::of::<S>(), Arc::new(value));
+    }
+
+    fn get<S: Send + Sync + 'static>(&self) -> Option<Arc<S>> {
+        self.0.get(&TypeId::of::<S>())?.clone().downcast().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_told_apart_by_type_and_the_last_of_a_type_counts() {
+        let mut states = States::default();
+        states.put(1_u8);
+        states.put("text");
+        states.put(2_u8);
+        assert_eq!(states.get::<u8>().as_deref(), Some(&2));
+        assert_eq!(states.get::<&str>().as_deref(), Some(&"text"));
+        assert!(states.get::<u16>().is_none());
+    }
+}
