@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive_core::{Invalid, Kind, Outcome, catalog};
+use redrive_core::policy::presets;
+use redrive_core::{Invalid, Kind, Outcome, Policy, Queue, catalog};
 use redrive_worker::{Handler, Settings, Summary, Worker};
 
 use crate::context::States;
@@ -14,7 +15,7 @@ use crate::{Context, Error, JobError, Redrive, Task};
 /// A worker under construction.
 pub struct TaskWorker {
     redrive: Redrive,
-    settings: Settings,
+    settings: Result<Settings, Invalid>,
     states: States,
     register: Vec<Register>,
 }
@@ -29,12 +30,60 @@ struct Shared {
 
 impl TaskWorker {
     pub(crate) fn new(redrive: Redrive) -> Self {
-        Self { redrive, settings: Settings::default(), states: States::default(), register: Vec::new() }
+        Self { redrive, settings: Ok(Settings::default()), states: States::default(), register: Vec::new() }
     }
 
-    /// Works under `settings`.
+    /// Works under `settings`, in place of all that was set before.
     pub fn settings(self, settings: Settings) -> Self {
-        Self { settings, ..self }
+        Self { settings: Ok(settings), ..self }
+    }
+
+    /// Runs at most `attempts` at once; 64 otherwise.
+    pub fn concurrency(self, attempts: usize) -> Self {
+        self.set(|settings| Ok(settings.with_concurrency(attempts)))
+    }
+
+    /// Claims from these queues only; from all otherwise.
+    ///
+    /// ```
+    /// # fn example(redrive: redrive::Redrive) {
+    /// let worker = redrive.worker().queues(["mail", "reports"]).concurrency(8);
+    /// # }
+    /// ```
+    pub fn queues<Q: AsRef<str>>(self, queues: impl IntoIterator<Item = Q>) -> Self {
+        let queues: Result<Vec<Queue>, _> = queues.into_iter().map(|queue| queue.as_ref().parse()).collect();
+        self.set(|settings| Ok(settings.with_queues(queues?)))
+    }
+
+    /// Retries what modifies a job after its claim (settle, extend, reclaim, prune) by `policy`, when the store fails in
+    /// a way that may pass. It has nothing to do with the jobs' own policies, and handlers never see it.
+    ///
+    /// [`crate::presets::storage`] otherwise: 5 attempts, 100 ms doubling up to 5 s, give or take 10 %.
+    pub fn storage_retry(self, policy: Policy) -> Self {
+        self.set(|settings| Ok(settings.with_storage_retry(policy)))
+    }
+
+    /// Retries claims by `policy`, when the store fails in a way that may pass.
+    ///
+    /// [`crate::presets::dequeue`] otherwise: 3 attempts, 500 ms doubling up to 10 s, give or take 20 %.
+    pub fn dequeue_retry(self, policy: Policy) -> Self {
+        self.set(|settings| Ok(settings.with_dequeue_retry(policy)))
+    }
+
+    /// Tries storage operations up to `attempts` times, the first included. All else about storage retry is as
+    /// [`crate::presets::storage`] has it, and claims are retried as before.
+    pub fn retry_attempts(self, attempts: u32) -> Self {
+        self.set(|settings| settings.with_storage_retry(presets::storage()).with_retry_attempts(attempts))
+    }
+
+    /// Tries every operation of the store exactly once, claims too.
+    pub fn disable_retry(self) -> Self {
+        self.set(|settings| Ok(settings.disable_retry()))
+    }
+
+    /// Changes the settings; the first illegal value is kept for [`TaskWorker::run_until`] to report.
+    fn set(self, change: impl FnOnce(Settings) -> Result<Settings, Invalid>) -> Self {
+        Self { settings: self.settings.and_then(change), ..self }
     }
 
     /// Gives handlers a value of any type: [`Context::state`] finds it by that. The last one of a type counts.
@@ -57,13 +106,14 @@ impl TaskWorker {
         self
     }
 
-    /// Works until `shutdown` is ready, then drains and releases.
+    /// Works until `shutdown` is ready, then drains and releases. Settings that are illegal are refused here, by name.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
+        let settings = self.settings?;
         // For those who enqueue by other means than this crate and name no policy.
         if let Err(error) = catalog::default(&**self.redrive.backend()).await {
             tracing::warn!(%error, "the default policy could not be registered");
         }
-        let mut worker = Worker::new(self.redrive.backend().clone(), self.settings)?;
+        let mut worker = Worker::new(self.redrive.backend().clone(), settings)?;
         let shared = Arc::new(Shared { redrive: self.redrive, states: Arc::new(self.states) });
         for register in self.register {
             worker = register(worker, &shared)?;
@@ -104,5 +154,57 @@ fn done<O: serde::Serialize>(output: &O, kind: &str) -> Outcome {
         Ok(json) if json == b"null" => Outcome::Done(None),
         Ok(json) => Outcome::Done(Some(json)),
         Err(error) => Outcome::reject(format!("the output of a {kind} cannot be written as JSON: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn settings(set: fn(TaskWorker) -> TaskWorker) -> Result<Settings, Invalid> {
+        set(Redrive::open("sqlite::memory:").await.unwrap().worker()).settings
+    }
+
+    #[tokio::test]
+    async fn each_retry_setting_changes_what_it_names_and_nothing_else() {
+        let (storage, dequeue, other) = (presets::storage(), presets::dequeue(), presets::upload());
+        let ten = storage.clone().with_max_attempts(10).unwrap();
+        let cases: [(fn(TaskWorker) -> TaskWorker, &Policy, &Policy); 6] = [
+            (|worker| worker, &storage, &dequeue),
+            (|worker| worker.storage_retry(presets::upload()), &other, &dequeue),
+            (|worker| worker.dequeue_retry(presets::upload()), &storage, &other),
+            (|worker| worker.retry_attempts(10), &ten, &dequeue),
+            (|worker| worker.storage_retry(presets::upload()).retry_attempts(10), &ten, &dequeue),
+            (|worker| worker.dequeue_retry(presets::upload()).retry_attempts(10), &ten, &other),
+        ];
+        for (at, (set, storage, dequeue)) in cases.into_iter().enumerate() {
+            let settings = settings(set).await.unwrap();
+            assert_eq!((&settings.storage_retry, &settings.dequeue_retry), (storage, dequeue), "case {at}");
+        }
+        let off = settings(TaskWorker::disable_retry).await.unwrap();
+        assert_eq!((off.storage_retry.max_attempts.get(), off.dequeue_retry.max_attempts.get()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn an_illegal_setting_is_refused_by_name_when_the_worker_runs() {
+        let cases: [(fn(TaskWorker) -> TaskWorker, &str); 3] = [
+            (|worker| worker.retry_attempts(0).concurrency(3), "maxAttempts"),
+            (|worker| worker.queues(["fine", ""]), "queue"),
+            (|worker| worker.concurrency(0), "concurrency"),
+        ];
+        for (set, field) in cases {
+            let worker = set(Redrive::open("sqlite::memory:").await.unwrap().worker());
+            match worker.run_until(std::future::ready(())).await {
+                Err(Error::Invalid(invalid)) => assert_eq!(invalid.field, field),
+                other => panic!("{field}: {other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn queues_and_concurrency_are_taken_by_name() {
+        let settings = settings(|worker| worker.queues(["a", "b"]).concurrency(3)).await.unwrap();
+        assert_eq!(settings.queues.iter().map(Queue::as_str).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(settings.concurrency, 3);
     }
 }
