@@ -12,12 +12,14 @@ use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
 
 use crate::open::{self, Place};
-use crate::{Enqueue, Error, Task, TaskWorker};
+use crate::{Enqueue, EnqueueMiddleware, Error, Task, TaskWorker};
 
 /// A handle on a store; cheap to clone.
 #[derive(Clone)]
 pub struct Redrive {
     inner: Arc<Inner>,
+    /// What jobs pass on their way in.
+    pub(crate) gates: Arc<[Arc<dyn EnqueueMiddleware>]>,
 }
 
 struct Inner {
@@ -46,18 +48,22 @@ impl Redrive {
 
     /// A handle on a store that is open already.
     pub fn on(backend: Arc<dyn Backend>) -> Self {
-        let stored = Mutex::default();
-        #[cfg(feature = "postgres")]
-        return Self { inner: Arc::new(Inner { backend, postgres: None, stored }) };
-        #[cfg(not(feature = "postgres"))]
-        return Self { inner: Arc::new(Inner { backend, stored }) };
+        Self::of(Inner {
+            backend,
+            #[cfg(feature = "postgres")]
+            postgres: None,
+            stored: Mutex::default(),
+        })
     }
 
     /// A handle on a Postgres store, which can enqueue inside transactions of others.
     #[cfg(feature = "postgres")]
     pub fn on_postgres(store: PostgresStore) -> Self {
-        let (backend, stored) = (Arc::new(store.clone()), Mutex::default());
-        Self { inner: Arc::new(Inner { backend, postgres: Some(store), stored }) }
+        Self::of(Inner { backend: Arc::new(store.clone()), postgres: Some(store), stored: Mutex::default() })
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), gates: Arc::new([]) }
     }
 
     /// Enqueues a task: await it, or set options first.

@@ -132,7 +132,7 @@ impl Enqueue {
         only(redrive.backend().enqueue(vec![job]).await?)
     }
 
-    /// The job, whose policy is in the store when this returns.
+    /// The job as it was admitted, whose policy is in the store when this returns.
     async fn job(self) -> Result<(Redrive, NewJob), Error> {
         let draft = self.draft?;
         let policy = self.redrive.store_policy(&self.policy).await?;
@@ -148,6 +148,7 @@ impl Enqueue {
         if let Some(key) = draft.key {
             job = job.with_key(key);
         }
+        let job = self.redrive.admit(job).await?;
         Ok((self.redrive, job))
     }
 }

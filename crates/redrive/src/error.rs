@@ -25,9 +25,19 @@ pub enum Error {
         /// Why.
         source: serde_json::Error,
     },
+    /// A middleware refused the job; see [`crate::Redrive::with_enqueue`].
+    #[error("the job was refused: {0}")]
+    Refused(String),
     /// The address names no store that this build knows.
     #[error("{0}")]
     Address(String),
+}
+
+impl Error {
+    /// The refusal of a job, with what its caller should read.
+    pub fn refused(why: impl fmt::Display) -> Self {
+        Self::Refused(why.to_string())
+    }
 }
 
 /// How an attempt ended that did not succeed. Any error becomes a failure that is retried, so that `?` works.

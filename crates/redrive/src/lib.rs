@@ -53,22 +53,27 @@
 //! # }
 //! ```
 
+mod admit;
 mod client;
 mod context;
 mod doctor;
 mod enqueue;
 mod error;
+mod handle;
+mod middleware;
 mod migrate;
 mod open;
 mod signal;
 mod task;
 mod worker;
 
+pub use admit::EnqueueMiddleware;
 pub use client::Redrive;
 pub use context::Context;
 pub use doctor::doctor;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
+pub use middleware::{Middleware, Next};
 pub use migrate::migrate;
 pub use open::shown;
 pub use signal::shutdown_signal;
@@ -79,7 +84,7 @@ pub use redrive_core::policy::presets;
 pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
 pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
-    Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
+    NewJob, Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
 };
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};

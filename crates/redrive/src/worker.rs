@@ -1,36 +1,36 @@
 //! A worker whose handlers take tasks instead of bytes.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use redrive_core::policy::presets;
-use redrive_core::{Invalid, Kind, Outcome, Policy, Queue, catalog};
-use redrive_worker::{Handler, Settings, Summary, Worker};
+use redrive_core::{Invalid, Kind, Policy, Queue, catalog};
+use redrive_worker::{Settings, Summary, Worker};
 
 use crate::context::States;
-use crate::{Context, Error, JobError, Redrive, Task};
+use crate::handle::{Handle, Shared};
+use crate::{Context, Error, JobError, Middleware, Redrive, Task};
 
 /// A worker under construction.
 pub struct TaskWorker {
     redrive: Redrive,
     settings: Result<Settings, Invalid>,
     states: States,
+    around: Vec<Arc<dyn Middleware>>,
     register: Vec<Register>,
 }
 
 type Register = Box<dyn FnOnce(Worker, &Arc<Shared>) -> Result<Worker, Invalid> + Send>;
 
-/// What the handlers of one worker have in common.
-struct Shared {
-    redrive: Redrive,
-    states: Arc<States>,
-}
-
 impl TaskWorker {
     pub(crate) fn new(redrive: Redrive) -> Self {
-        Self { redrive, settings: Ok(Settings::default()), states: States::default(), register: Vec::new() }
+        Self {
+            redrive,
+            settings: Ok(Settings::default()),
+            states: States::default(),
+            around: Vec::new(),
+            register: Vec::new(),
+        }
     }
 
     /// Works under `settings`, in place of all that was set before.
@@ -92,6 +92,12 @@ impl TaskWorker {
         self
     }
 
+    /// Runs `middleware` around every attempt, whatever its task. The first one added is the outermost.
+    pub fn around(mut self, middleware: impl Middleware) -> Self {
+        self.around.push(Arc::new(middleware));
+        self
+    }
+
     /// Runs tasks of a type with `handler`. A payload that does not parse is dead at once: no retry would mend it.
     pub fn on<T, F, Fut>(mut self, handler: F) -> Self
     where
@@ -100,8 +106,7 @@ impl TaskWorker {
         Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
     {
         self.register.push(Box::new(|worker, shared| {
-            let typed = Typed { handler, shared: shared.clone(), task: PhantomData::<fn(T)> };
-            Ok(worker.on(Kind::new(T::KIND)?, typed))
+            Ok(worker.on(Kind::new(T::KIND)?, Handle::new(shared.clone(), handler)))
         }));
         self
     }
@@ -114,46 +119,15 @@ impl TaskWorker {
             tracing::warn!(%error, "the default policy could not be registered");
         }
         let mut worker = Worker::new(self.redrive.backend().clone(), settings)?;
-        let shared = Arc::new(Shared { redrive: self.redrive, states: Arc::new(self.states) });
+        let shared = Arc::new(Shared {
+            redrive: self.redrive,
+            states: Arc::new(self.states),
+            around: self.around.into(),
+        });
         for register in self.register {
             worker = register(worker, &shared)?;
         }
         Ok(worker.run_until(shutdown).await?)
-    }
-}
-
-struct Typed<F, T> {
-    handler: F,
-    shared: Arc<Shared>,
-    task: PhantomData<fn(T)>,
-}
-
-#[async_trait]
-impl<T, F, Fut> Handler for Typed<F, T>
-where
-    T: Task,
-    F: Fn(T, Context) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
-{
-    async fn run(&self, attempt: redrive_worker::Context) -> Outcome {
-        let Shared { redrive, states } = &*self.shared;
-        let cx = Context::new(attempt, redrive.clone(), states.clone());
-        let task: T = match serde_json::from_slice(&cx.job.payload) {
-            Ok(task) => task,
-            Err(error) => return Outcome::reject(format!("the payload is no {}: {error}", T::KIND)),
-        };
-        match (self.handler)(task, cx).await {
-            Ok(output) => done(&output, T::KIND),
-            Err(JobError(outcome)) => outcome,
-        }
-    }
-}
-
-fn done<O: serde::Serialize>(output: &O, kind: &str) -> Outcome {
-    match serde_json::to_vec(output) {
-        Ok(json) if json == b"null" => Outcome::Done(None),
-        Ok(json) => Outcome::Done(Some(json)),
-        Err(error) => Outcome::reject(format!("the output of a {kind} cannot be written as JSON: {error}")),
     }
 }
 

@@ -1,4 +1,6 @@
 //! The library as a program uses it: one module for each part of its face.
 
+mod admit;
 mod context;
+mod middleware;
 mod stage;

@@ -1,0 +1,78 @@
+//! From a claimed job to its handler and back: the middleware, the payload, the call, the output.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use redrive_core::Outcome;
+use redrive_worker::Handler;
+
+use crate::context::States;
+use crate::middleware::{Endpoint, Middleware, Next};
+use crate::{Context, JobError, Redrive, Task};
+
+/// What the handlers of one worker have in common.
+pub(crate) struct Shared {
+    pub(crate) redrive: Redrive,
+    pub(crate) states: Arc<States>,
+    pub(crate) around: Arc<[Arc<dyn Middleware>]>,
+}
+
+/// A typed handler as the engine sees it.
+pub(crate) struct Handle {
+    shared: Arc<Shared>,
+    endpoint: Arc<dyn Endpoint>,
+}
+
+impl Handle {
+    pub(crate) fn new<T, F, Fut>(shared: Arc<Shared>, handler: F) -> Self
+    where
+        T: Task,
+        F: Fn(T, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
+    {
+        Self { shared, endpoint: Arc::new(Typed { handler, task: PhantomData::<fn(T)> }) }
+    }
+}
+
+#[async_trait]
+impl Handler for Handle {
+    async fn run(&self, attempt: redrive_worker::Context) -> Outcome {
+        let Shared { redrive, states, around } = &*self.shared;
+        let cx = Context::new(attempt, redrive.clone(), states.clone());
+        Next::new(around.clone(), self.endpoint.clone()).run(cx).await
+    }
+}
+
+struct Typed<F, T> {
+    handler: F,
+    task: PhantomData<fn(T)>,
+}
+
+#[async_trait]
+impl<T, F, Fut> Endpoint for Typed<F, T>
+where
+    T: Task,
+    F: Fn(T, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
+{
+    async fn call(&self, cx: Context) -> Outcome {
+        let task: T = match serde_json::from_slice(&cx.job.payload) {
+            Ok(task) => task,
+            Err(error) => return Outcome::reject(format!("the payload is no {}: {error}", T::KIND)),
+        };
+        match (self.handler)(task, cx).await {
+            Ok(output) => done(&output, T::KIND),
+            Err(JobError(outcome)) => outcome,
+        }
+    }
+}
+
+fn done<O: serde::Serialize>(output: &O, kind: &str) -> Outcome {
+    match serde_json::to_vec(output) {
+        Ok(json) if json == b"null" => Outcome::Done(None),
+        Ok(json) => Outcome::Done(Some(json)),
+        Err(error) => Outcome::reject(format!("the output of a {kind} cannot be written as JSON: {error}")),
+    }
+}
