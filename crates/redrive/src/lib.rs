@@ -59,6 +59,7 @@ mod context;
 mod doctor;
 mod enqueue;
 mod error;
+mod event;
 mod handle;
 mod middleware;
 mod migrate;
@@ -73,6 +74,7 @@ pub use context::Context;
 pub use doctor::doctor;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
+pub use event::Event;
 pub use middleware::{Middleware, Next};
 pub use migrate::migrate;
 pub use open::shown;
@@ -88,4 +90,4 @@ pub use redrive_core::{
 };
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
-pub use redrive_worker::{KeepLog, Note, Retry, Settings, Summary, retry};
+pub use redrive_worker::{KeepLog, Note, Observer, Retry, Settings, Summary, retry};

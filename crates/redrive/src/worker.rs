@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use redrive_core::policy::presets;
 use redrive_core::{Invalid, Kind, Policy, Queue, catalog};
-use redrive_worker::{Settings, Summary, Worker};
+use redrive_worker::{Observer, Settings, Summary, Worker};
 
 use crate::context::States;
+use crate::event::{Hook, Observers};
 use crate::handle::{Handle, Shared};
-use crate::{Context, Error, JobError, Middleware, Redrive, Task};
+use crate::{Context, Error, Event, JobError, Middleware, Redrive, Task};
 
 /// A worker under construction.
 pub struct TaskWorker {
@@ -17,6 +18,7 @@ pub struct TaskWorker {
     settings: Result<Settings, Invalid>,
     states: States,
     around: Vec<Arc<dyn Middleware>>,
+    observers: Vec<Arc<dyn Observer>>,
     register: Vec<Register>,
 }
 
@@ -29,6 +31,7 @@ impl TaskWorker {
             settings: Ok(Settings::default()),
             states: States::default(),
             around: Vec::new(),
+            observers: Vec::new(),
             register: Vec::new(),
         }
     }
@@ -98,6 +101,30 @@ impl TaskWorker {
         self
     }
 
+    /// Calls `hook` with what happens to jobs on this worker, beside other hooks and observers. It is called on the
+    /// worker's own tasks: it must be quick and must not block.
+    ///
+    /// ```
+    /// use redrive::Event;
+    ///
+    /// # fn example(redrive: redrive::Redrive) {
+    /// let worker = redrive.worker().on_event(|event: &Event<'_>| {
+    ///     if let Event::Dead { job, reason, .. } = event {
+    ///         eprintln!("{} {} is dead: {reason}", job.kind, job.id);
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub fn on_event(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.observe(Arc::new(Hook(hook)))
+    }
+
+    /// Tells `observer` what the engine does, beside other observers and hooks.
+    pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
     /// Runs tasks of a type with `handler`. A payload that does not parse is dead at once: no retry would mend it.
     pub fn on<T, F, Fut>(mut self, handler: F) -> Self
     where
@@ -119,6 +146,9 @@ impl TaskWorker {
             tracing::warn!(%error, "the default policy could not be registered");
         }
         let mut worker = Worker::new(self.redrive.backend().clone(), settings)?;
+        if !self.observers.is_empty() {
+            worker = worker.observe(Arc::new(Observers(self.observers)));
+        }
         let shared = Arc::new(Shared {
             redrive: self.redrive,
             states: Arc::new(self.states),

@@ -2,5 +2,6 @@
 
 mod admit;
 mod context;
+mod events;
 mod middleware;
 mod stage;
