@@ -12,6 +12,7 @@ use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
 
 use crate::open::{self, Place};
+use crate::trace::Trace;
 use crate::{Enqueue, EnqueueMiddleware, Error, Task, TaskWorker};
 
 /// A handle on a store; cheap to clone.
@@ -20,6 +21,8 @@ pub struct Redrive {
     inner: Arc<Inner>,
     /// What jobs pass on their way in.
     pub(crate) gates: Arc<[Arc<dyn EnqueueMiddleware>]>,
+    /// The trace that enqueues belong to, in a handler.
+    pub(crate) trace: Option<Trace>,
 }
 
 struct Inner {
@@ -63,7 +66,7 @@ impl Redrive {
     }
 
     fn of(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), gates: Arc::new([]) }
+        Self { inner: Arc::new(inner), gates: Arc::new([]), trace: None }
     }
 
     /// Enqueues a task: await it, or set options first.

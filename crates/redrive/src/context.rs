@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::trace::Trace;
 use crate::{JobError, Redrive};
 
 /// What an attempt gets to see. It derefs to the engine's own context: `cx.job`, `cx.timeout`, `cx.note(…)`,
@@ -20,13 +21,20 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(attempt: redrive_worker::Context, redrive: Redrive, states: Arc<States>) -> Self {
+    pub(crate) fn new(attempt: redrive_worker::Context, mut redrive: Redrive, states: Arc<States>) -> Self {
+        let job = &attempt.job;
+        redrive.trace = Some(Trace::of(job.id, job.metadata.as_deref()));
         Self { attempt, redrive, states }
     }
 
-    /// The store that the job came from, to enqueue more.
+    /// The store that the job came from, to enqueue more; what is enqueued through this belongs to the job's trace.
     pub fn redrive(&self) -> &Redrive {
         &self.redrive
+    }
+
+    /// The job's place in its trace as a W3C `traceparent`, to send along with calls of others.
+    pub fn traceparent(&self) -> String {
+        Trace::of(self.job.id, self.job.metadata.as_deref()).to_string()
     }
 
     /// What was given to the worker with [`crate::TaskWorker::state`], by its type.

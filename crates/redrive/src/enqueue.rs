@@ -10,6 +10,9 @@ use redrive_core::{
     Timestamp,
 };
 
+use tracing::Instrument as _;
+
+use crate::trace::{Trace, enqueue_span};
 use crate::{Error, Redrive, Task};
 
 /// A task on its way into the store; awaiting it enqueues. What is illegal is reported then, by name.
@@ -32,6 +35,7 @@ struct Draft {
     start: Start,
     timeout: Option<Duration>,
     metadata: Option<String>,
+    trace: Option<Trace>,
 }
 
 impl Enqueue {
@@ -79,6 +83,17 @@ impl Enqueue {
         self.set(Ok(metadata.into()), |draft, metadata| draft.metadata = Some(metadata))
     }
 
+    /// Makes it part of a trace, given as a W3C `traceparent`: the spans around its enqueue and its handler name that
+    /// trace's id.
+    ///
+    /// It is carried in the metadata, as the member `traceparent` of a JSON object; what else is in that object stays as
+    /// it is, and metadata of another form is refused. A member of that name that the caller has put there itself counts
+    /// as well. Otherwise a job belongs to the trace of the handler whose [`crate::Context::redrive`] enqueued it, or to
+    /// one of its own, whose id is the job's.
+    pub fn traceparent(self, traceparent: &str) -> Self {
+        self.set(Trace::parse(traceparent), |draft, trace| draft.trace = Some(trace))
+    }
+
     /// Tries again by `policy` instead of the task's own.
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
@@ -114,7 +129,8 @@ impl Enqueue {
         transaction: &mut redrive_store_postgres::Transaction<'_>,
     ) -> Result<Enqueued, Error> {
         let (redrive, job) = self.job().await?;
-        only(redrive.postgres()?.enqueue_in(transaction, vec![job]).await?)
+        let span = enqueue_span(&job);
+        only(redrive.postgres()?.enqueue_in(transaction, vec![job]).instrument(span).await?)
     }
 
     /// Enqueues it inside a transaction of sqlx's on the store's database; pass `&mut *transaction`.
@@ -124,17 +140,20 @@ impl Enqueue {
         transaction: &mut redrive_store_postgres::PgConnection,
     ) -> Result<Enqueued, Error> {
         let (redrive, job) = self.job().await?;
-        only(redrive.postgres()?.enqueue_in_sqlx(transaction, vec![job]).await?)
+        let span = enqueue_span(&job);
+        only(redrive.postgres()?.enqueue_in_sqlx(transaction, vec![job]).instrument(span).await?)
     }
 
     async fn send(self) -> Result<Enqueued, Error> {
         let (redrive, job) = self.job().await?;
-        only(redrive.backend().enqueue(vec![job]).await?)
+        let span = enqueue_span(&job);
+        only(redrive.backend().enqueue(vec![job]).instrument(span).await?)
     }
 
     /// The job as it was admitted, whose policy is in the store when this returns.
     async fn job(self) -> Result<(Redrive, NewJob), Error> {
-        let draft = self.draft?;
+        let mut draft = self.draft?;
+        draft.join(self.redrive.trace)?;
         let policy = self.redrive.store_policy(&self.policy).await?;
         let mut job = NewJob {
             queue: draft.queue,
@@ -170,7 +189,18 @@ impl Draft {
             start: Start::Now,
             timeout: None,
             metadata: None,
+            trace: None,
         })
+    }
+
+    /// Makes it part of the trace that it was given, or else of the one that it comes from: that one is left out where
+    /// the caller keeps metadata of its own.
+    fn join(&mut self, origin: Option<Trace>) -> Result<(), Invalid> {
+        let origin = origin.filter(|_| self.metadata.is_none());
+        if let Some(trace) = self.trace.or(origin) {
+            self.metadata = Some(trace.carry(self.metadata.take())?);
+        }
+        Ok(())
     }
 }
 

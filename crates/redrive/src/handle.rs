@@ -7,9 +7,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redrive_core::Outcome;
 use redrive_worker::Handler;
+use tracing::Instrument as _;
 
 use crate::context::States;
 use crate::middleware::{Endpoint, Middleware, Next};
+use crate::trace::handle_span;
 use crate::{Context, JobError, Redrive, Task};
 
 /// What the handlers of one worker have in common.
@@ -40,8 +42,9 @@ impl Handle {
 impl Handler for Handle {
     async fn run(&self, attempt: redrive_worker::Context) -> Outcome {
         let Shared { redrive, states, around } = &*self.shared;
+        let span = handle_span(&attempt.job);
         let cx = Context::new(attempt, redrive.clone(), states.clone());
-        Next::new(around.clone(), self.endpoint.clone()).run(cx).await
+        Next::new(around.clone(), self.endpoint.clone()).run(cx).instrument(span).await
     }
 }
 

@@ -66,6 +66,7 @@ mod migrate;
 mod open;
 mod signal;
 mod task;
+mod trace;
 mod worker;
 
 pub use admit::EnqueueMiddleware;

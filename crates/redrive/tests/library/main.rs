@@ -5,3 +5,4 @@ mod context;
 mod events;
 mod middleware;
 mod stage;
+mod trace;
