@@ -43,6 +43,11 @@ impl Enqueue {
         Self { redrive, policy: T::policy(), draft: Draft::new(task) }
     }
 
+    /// The same enqueue through another handle.
+    pub(crate) fn through(self, redrive: &Redrive) -> Self {
+        Self { redrive: redrive.clone(), ..self }
+    }
+
     /// Puts it into a queue; "default" otherwise.
     pub fn queue(self, queue: &str) -> Self {
         self.set(queue.parse(), |draft, queue| draft.queue = queue)
@@ -151,7 +156,7 @@ impl Enqueue {
     }
 
     /// The job as it was admitted, whose policy is in the store when this returns.
-    async fn job(self) -> Result<(Redrive, NewJob), Error> {
+    pub(crate) async fn job(self) -> Result<(Redrive, NewJob), Error> {
         let mut draft = self.draft?;
         draft.join(self.redrive.trace)?;
         let policy = self.redrive.store_policy(&self.policy).await?;

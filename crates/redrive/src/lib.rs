@@ -54,6 +54,7 @@
 //! ```
 
 mod admit;
+mod batch;
 mod client;
 mod context;
 mod doctor;
@@ -70,6 +71,7 @@ mod trace;
 mod worker;
 
 pub use admit::EnqueueMiddleware;
+pub use batch::IntoEnqueue;
 pub use client::Redrive;
 pub use context::Context;
 pub use doctor::doctor;

@@ -1,6 +1,7 @@
 //! The library as a program uses it: one module for each part of its face.
 
 mod admit;
+mod batch;
 mod context;
 mod events;
 mod middleware;
