@@ -5,5 +5,6 @@ mod batch;
 mod context;
 mod events;
 mod middleware;
+mod result;
 mod stage;
 mod trace;
