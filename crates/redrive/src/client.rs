@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
+use redrive_core::steps::{Forgotten, Hold, Step};
 use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest, Redriven};
 use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
@@ -102,16 +103,45 @@ impl Redrive {
         Ok(self.backend().attempts(id, PageRequest::first(limit)).await?.items)
     }
 
-    /// Ends a job that waits; asks for the end of one that runs.
+    /// Ends a job that waits; asks for the end of one that runs. Everything below it goes with it: children and theirs.
     pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
-        let answer = self.backend().cancel(vec![id]).await?.pop();
-        Ok(answer.unwrap_or(Cancelled::NotFound))
+        let answer = self.backend().cancel(vec![id]).await?.pop().unwrap_or(Cancelled::NotFound);
+        if answer == Cancelled::Done
+            && let Some(parent) = self.get(id).await?.and_then(|job| job.parent)
+        {
+            self.backend().resume(vec![parent.id]).await?;
+        }
+        Ok(answer)
     }
 
-    /// Gives a dead job a fresh run.
+    /// Gives a dead job a fresh run, which goes on from its remembered steps.
     pub async fn redrive(&self, id: JobId) -> Result<Redriven, Error> {
         let answer = self.backend().redrive(vec![id]).await?.pop();
         Ok(answer.unwrap_or(Redriven::NotFound))
+    }
+
+    /// Gives a dead job a fresh run that remembers nothing: every step runs again.
+    pub async fn redrive_afresh(&self, id: JobId) -> Result<Redriven, Error> {
+        match self.backend().forget(vec![id]).await?.pop() {
+            Some(Forgotten::Done) => self.redrive(id).await,
+            Some(Forgotten::NotDead(state)) => Ok(Redriven::NotDead(state)),
+            Some(Forgotten::NotFound) | None => Ok(Redriven::NotFound),
+        }
+    }
+
+    /// The steps that a job has remembered, from place `from` on.
+    pub async fn steps(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, Error> {
+        Ok(self.backend().recall(id, from, limit).await?)
+    }
+
+    /// Pauses a job: one that waits for its time is set aside at once, one that runs makes no further attempt.
+    pub async fn pause_job(&self, id: JobId) -> Result<Hold, Error> {
+        Ok(self.backend().hold(vec![id]).await?.pop().unwrap_or(Hold::NotFound))
+    }
+
+    /// Lets a paused job go on.
+    pub async fn resume_job(&self, id: JobId) -> Result<Hold, Error> {
+        Ok(self.backend().unhold(vec![id]).await?.pop().unwrap_or(Hold::NotFound))
     }
 
     /// Removes a dead job with its log.

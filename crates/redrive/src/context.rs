@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::durable::History;
 use crate::trace::Trace;
 use crate::{JobError, Redrive};
 
@@ -18,13 +19,20 @@ pub struct Context {
     attempt: redrive_worker::Context,
     redrive: Redrive,
     states: Arc<States>,
+    /// What the job has done in earlier attempts.
+    pub(crate) history: Arc<History>,
 }
 
 impl Context {
-    pub(crate) fn new(attempt: redrive_worker::Context, mut redrive: Redrive, states: Arc<States>) -> Self {
+    pub(crate) fn new(
+        attempt: redrive_worker::Context,
+        mut redrive: Redrive,
+        states: Arc<States>,
+        history: History,
+    ) -> Self {
         let job = &attempt.job;
         redrive.trace = Some(Trace::of(job.id, job.metadata.as_deref()));
-        Self { attempt, redrive, states }
+        Self { attempt, redrive, states, history: Arc::new(history) }
     }
 
     /// The store that the job came from, to enqueue more; what is enqueued through this belongs to the job's trace.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redrive_core::store::Enqueued;
 use redrive_core::{
     IdempotencyKey, Invalid, JobId, Kind, NewJob, Policy, Priority, Queue, Start, StoreError, Tenant,
-    Timestamp,
+    Timestamp, Unique, UniqueRule,
 };
 
 use tracing::Instrument as _;
@@ -32,6 +32,7 @@ struct Draft {
     tenant: Tenant,
     priority: Priority,
     key: Option<IdempotencyKey>,
+    unique: Option<Unique>,
     start: Start,
     timeout: Option<Duration>,
     metadata: Option<String>,
@@ -66,6 +67,45 @@ impl Enqueue {
     /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again.
     pub fn key(self, key: &str) -> Self {
         self.set(key.parse(), |draft, key| draft.key = Some(key))
+    }
+
+    /// Makes it the only job of its kind under `key` that has not ended: as long as there is one, that is the answer.
+    /// Retries and redrives are never held up by it.
+    pub fn unique(self, key: &str) -> Self {
+        self.unique_by(key, UniqueRule::Live)
+    }
+
+    /// For `span` from the first enqueue on, the same kind under the same key finds the first job, whatever became of it.
+    pub fn unique_for(self, key: &str, span: Duration) -> Self {
+        self.unique_by(key, UniqueRule::For(span))
+    }
+
+    /// Replaces the job of its kind under `key` as long as that has not started: its payload, and when it is due.
+    pub fn replace(self, key: &str) -> Self {
+        self.unique_by(key, UniqueRule::Replace)
+    }
+
+    /// Runs once `quiet` has passed without another enqueue of its kind under `key`; the last payload counts.
+    ///
+    /// ```
+    /// # use redrive::{Enqueued, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Index { document: u64, text: String }
+    /// # impl Task for Index { const KIND: &'static str = "index"; type Output = (); }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let quiet = std::time::Duration::from_secs(5);
+    /// let index = |text: &str| Index { document: 7, text: text.to_owned() };
+    /// let first = redrive.enqueue(index("a")).debounce("7", quiet).await?;
+    /// let again = redrive.enqueue(index("ab")).debounce("7", quiet).await?;
+    /// assert_eq!(again, Enqueued::Replaced(first.id()));
+    /// # Ok(()) }
+    /// ```
+    pub fn debounce(self, key: &str, quiet: Duration) -> Self {
+        self.replace(key).delay(quiet)
+    }
+
+    fn unique_by(self, key: &str, rule: UniqueRule) -> Self {
+        self.set(key.parse(), |draft, key| draft.unique = Some(Unique { key, rule }))
     }
 
     /// Runs it no earlier than after `delay`.
@@ -165,6 +205,7 @@ impl Enqueue {
             tenant: draft.tenant,
             priority: draft.priority,
             start: draft.start,
+            unique: draft.unique,
             timeout: draft.timeout,
             metadata: draft.metadata,
             ..NewJob::new(JobId(uuid::Uuid::now_v7()), draft.kind, policy, draft.payload)
@@ -191,6 +232,7 @@ impl Draft {
             tenant: Tenant::default(),
             priority: Priority::default(),
             key: None,
+            unique: None,
             start: Start::Now,
             timeout: None,
             metadata: None,

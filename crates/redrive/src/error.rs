@@ -83,6 +83,12 @@ impl JobError {
     }
 }
 
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.error().unwrap_or(self.0.name()))
+    }
+}
+
 impl<E: std::error::Error> From<E> for JobError {
     fn from(error: E) -> Self {
         Self(Outcome::Fail(Failure::new(Fault::Error, chain(&error))))

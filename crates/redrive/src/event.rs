@@ -113,7 +113,7 @@ impl<'a> Event<'a> {
             (_, Verdict::Complete(output)) => Self::Succeeded { job, output: output.as_deref() },
             (_, Verdict::Retry(wait)) => Self::Retrying { job, wait: *wait, error },
             (_, Verdict::Snooze(wait) | Verdict::Park(wait)) => Self::Snoozed { job, wait: *wait },
-            (_, Verdict::Wait) => Self::Waiting { job },
+            (_, Verdict::Wait(_)) => Self::Waiting { job },
             (_, Verdict::Release) => Self::Released { job },
             (_, Verdict::DeadLetter(reason)) => Self::Dead { job, reason: *reason, error },
         }

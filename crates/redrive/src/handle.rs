@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::Outcome;
@@ -10,9 +11,13 @@ use redrive_worker::Handler;
 use tracing::Instrument as _;
 
 use crate::context::States;
+use crate::durable::{Determinism, History};
 use crate::middleware::{Endpoint, Middleware, Next};
 use crate::trace::handle_span;
 use crate::{Context, JobError, Redrive, Task};
+
+/// How long an attempt is put off whose steps cannot be read.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the handlers of one worker have in common.
 pub(crate) struct Shared {
@@ -25,6 +30,7 @@ pub(crate) struct Shared {
 pub(crate) struct Handle {
     shared: Arc<Shared>,
     endpoint: Arc<dyn Endpoint>,
+    determinism: Determinism,
 }
 
 impl Handle {
@@ -34,7 +40,8 @@ impl Handle {
         F: Fn(T, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
     {
-        Self { shared, endpoint: Arc::new(Typed { handler, task: PhantomData::<fn(T)> }) }
+        let endpoint = Arc::new(Typed { handler, task: PhantomData::<fn(T)> });
+        Self { shared, endpoint, determinism: T::determinism() }
     }
 }
 
@@ -43,7 +50,14 @@ impl Handler for Handle {
     async fn run(&self, attempt: redrive_worker::Context) -> Outcome {
         let Shared { redrive, states, around } = &*self.shared;
         let span = handle_span(&attempt.job);
-        let cx = Context::new(attempt, redrive.clone(), states.clone());
+        let history = match History::load(attempt.clone(), self.determinism).await {
+            Ok(history) => history,
+            Err(error) => {
+                tracing::warn!(job = %attempt.job.id, %error, "attempt put off: its steps could not be read");
+                return Outcome::Park(READ_AGAIN);
+            }
+        };
+        let cx = Context::new(attempt, redrive.clone(), states.clone(), history);
         Next::new(around.clone(), self.endpoint.clone()).run(cx).instrument(span).await
     }
 }
@@ -65,7 +79,13 @@ where
             Ok(task) => task,
             Err(error) => return Outcome::reject(format!("the payload is no {}: {error}", T::KIND)),
         };
-        match (self.handler)(task, cx).await {
+        let history = cx.history.clone();
+        let ended = tokio::select! {
+            biased;
+            ended = (self.handler)(task, cx) => ended,
+            pause = history.pauses.wanted() => return pause,
+        };
+        match ended.and_then(|output| history.left_over().map_or(Ok(output), Err)) {
             Ok(output) => done(&output, T::KIND),
             Err(JobError(outcome)) => outcome,
         }

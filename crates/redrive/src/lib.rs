@@ -58,6 +58,7 @@ mod batch;
 mod client;
 mod context;
 mod doctor;
+mod durable;
 mod enqueue;
 mod error;
 mod event;
@@ -76,6 +77,7 @@ pub use batch::IntoEnqueue;
 pub use client::Redrive;
 pub use context::Context;
 pub use doctor::doctor;
+pub use durable::{AwaitSignal, AwaitSignalUntil, ChildError, CollectAll, Determinism, FanOut};
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
 pub use event::Event;
@@ -88,6 +90,7 @@ pub use task::Task;
 pub use worker::TaskWorker;
 
 pub use redrive_core::policy::presets;
+pub use redrive_core::steps::{Forgotten, Hold, Signalled, Step, StepKind};
 pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
 pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,

@@ -7,4 +7,6 @@ mod events;
 mod middleware;
 mod result;
 mod stage;
+mod steps;
 mod trace;
+mod waits;
