@@ -13,6 +13,7 @@ use crate::lifecycle::State;
 use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX, check_text};
 use crate::names::{IdempotencyKey, Kind, Queue, Tenant, UniqueKey, WorkerId};
 use crate::policy::{Policy, PolicyRef};
+use crate::quota::Partition;
 use crate::steps::{Await, Parent};
 use crate::time::Timestamp;
 use crate::verdict::{Reason, Run};
@@ -152,6 +153,8 @@ pub struct NewJob {
     pub idempotency: Option<Idempotency>,
     /// Makes it the only one under a key.
     pub unique: Option<Unique>,
+    /// Which jobs of its queue it shares bounds or an order with.
+    pub partition: Option<Partition>,
     /// Whose child it is.
     pub parent: Option<Parent>,
     /// When it is first due.
@@ -179,6 +182,7 @@ impl NewJob {
             payload,
             idempotency: None,
             unique: None,
+            partition: None,
             parent: None,
             start: Start::Now,
             timeout: None,
@@ -288,6 +292,8 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// How long a claim of it is leased; the worker's lease when absent.
     pub lease: Option<Duration>,
+    /// Which jobs of its queue it shares bounds or an order with.
+    pub partition: Option<Partition>,
     /// Whose child it is.
     pub parent: Option<Parent>,
     /// What it waits for, while it waits.

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod listing;
 pub mod names;
 pub mod policy;
+pub mod quota;
 pub mod records;
 pub mod steps;
 pub mod store;
@@ -26,8 +27,11 @@ pub use job::{
     Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start, Unique, UniqueRule,
 };
 pub use lifecycle::State;
-pub use names::{IdempotencyKey, Kind, PolicyName, Queue, SignalName, StepName, Tenant, UniqueKey, WorkerId};
+pub use names::{
+    IdempotencyKey, Kind, PartitionKey, PolicyName, Queue, SignalName, StepName, Tenant, UniqueKey, WorkerId,
+};
 pub use policy::{Backoff, Eligibility, Fraction, Jitter, MaxAttempts, Policy, PolicyRef};
+pub use quota::{Order, Partition, Quota};
 pub use records::Records;
 pub use steps::{Await, Parent, Steps};
 pub use store::{Store, StoreError};

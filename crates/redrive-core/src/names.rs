@@ -78,6 +78,10 @@ name!(
     UniqueKey, "uniqueKey", 1..=KEY_BYTES_MAX
 );
 name!(
+    /// What jobs of a queue have in common that share bounds or an order.
+    PartitionKey, "partition", 1..=KEY_BYTES_MAX
+);
+name!(
     /// The name of a step of a durable job.
     StepName, "step", 1..=NAME_BYTES_MAX
 );

@@ -68,6 +68,8 @@ pub enum Await {
     },
     /// Until nobody holds it.
     Unhold,
+    /// Its turn in its partition: a claim has set it aside for want of room, or behind one that comes before it.
+    Turn,
 }
 
 /// A remembered step.

@@ -30,10 +30,17 @@ pub trait Store: Send + Sync {
 
     /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id; raises the
     /// epoch and charges an attempt in the same write. A job's own lease goes before the request's. Never from a queue with a [`crate::records::PAUSED`] record.
+    ///
+    /// Never beyond a [`crate::Quota`] of the queue or of a partition's key, across all claims at once. A job for which its
+    /// queue has no room is passed over. One that its partition has no room for, or that must come after another, is set
+    /// aside until it is its [`crate::Await::Turn`]; where the key's rate is used up it is put off until that allows for it.
+    /// Neither costs an attempt.
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError>;
 
     /// Applies [`Verdict::effect`] under each lease and writes the log entry with it. Valid as long as the job is running
     /// in that epoch, however late; a lease that was lost changes nothing.
+    ///
+    /// Whose turn it is in the job's partition afterwards is made due.
     ///
     /// Follow-ups are enqueued in the same write, as by [`Store::enqueue`]; under a lost lease they are not.
     ///

@@ -1,7 +1,7 @@
 -- What durable jobs add. A parent's children, found by how far they have come.
 ALTER TABLE redrive_jobs ADD COLUMN parent BLOB;
 ALTER TABLE redrive_jobs ADD COLUMN branch INTEGER;
--- What a job waits for: 0 a signal by name, 1 children of a branch, 2 the end of a hold.
+-- What a job waits for: 0 a signal by name, 1 children of a branch, 2 the end of a hold, 3 its turn.
 ALTER TABLE redrive_jobs ADD COLUMN awaits INTEGER;
 ALTER TABLE redrive_jobs ADD COLUMN awaits_name TEXT;
 ALTER TABLE redrive_jobs ADD COLUMN awaits_branch INTEGER;
@@ -46,3 +46,20 @@ CREATE TABLE redrive_uniques (
 
 CREATE INDEX redrive_unique_jobs ON redrive_uniques (job);
 CREATE INDEX redrive_unique_until ON redrive_uniques (until) WHERE until IS NOT NULL;
+
+-- Jobs of a queue that share bounds or an order: the queue's name, a unit separator, the key.
+ALTER TABLE redrive_jobs ADD COLUMN partition TEXT;
+ALTER TABLE redrive_jobs ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;
+
+CREATE INDEX redrive_partitions ON redrive_jobs (partition, state, next_run_at) WHERE partition IS NOT NULL;
+CREATE INDEX redrive_strict ON redrive_jobs (partition, id) WHERE strict = 1 AND state < 4;
+CREATE INDEX redrive_turns ON redrive_jobs (partition, lane, next_run_at, id) WHERE awaits = 3 AND strict = 0;
+
+-- Starts that a rate counts: added with each claim and never changed, so that no row is ever fought over.
+CREATE TABLE redrive_starts (
+  scope TEXT NOT NULL,
+  at    INTEGER NOT NULL,
+  jobs  INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX redrive_starts_by_scope ON redrive_starts (scope, at);

@@ -1,7 +1,3 @@
--- Makes a job due that has waited long enough. The time it has waited moves its budget on; where ?3 says so, what is due
--- later stays so.
-UPDATE redrive_jobs SET
-  state = 0, awaits = NULL,
-  began_at = began_at + CASE WHEN ?3 THEN max(?2 - next_run_at, 0) ELSE ?2 - next_run_at END,
-  next_run_at = CASE WHEN ?3 THEN max(?2, next_run_at) ELSE ?2 END
+-- Makes a job due that has waited long enough. What it has waited by choice, ?2, moves its time and its budget on.
+UPDATE redrive_jobs SET state = 0, awaits = NULL, next_run_at = next_run_at + ?2, began_at = began_at + ?2
 WHERE seq = ?1

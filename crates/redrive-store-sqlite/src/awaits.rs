@@ -24,6 +24,7 @@ impl<'a> Columns<'a> {
                 ..Self::default()
             },
             Some(Await::Unhold) => Self { code: Some(2), ..Self::default() },
+            Some(Await::Turn) => Self { code: Some(3), ..Self::default() },
         }
     }
 }
@@ -42,6 +43,7 @@ pub(crate) fn read(
             failures_max: number(Number::Failures)?,
         })),
         Some(2) => Ok(Some(Await::Unhold)),
+        Some(3) => Ok(Some(Await::Turn)),
         Some(code) => Err(Invalid::new("awaits", format!("{code} is nothing to wait for"))),
     }
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::error::Sorted;
 use crate::get;
+use crate::turns::{partition_of, pass_on};
 use crate::writer::Tx;
 
 pub(crate) fn cancel(tx: &mut Tx<'_>, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
@@ -47,5 +48,7 @@ fn cancel_one(tx: &mut Tx<'_>, id: JobId) -> Result<Cancelled, StoreError> {
     end.execute(params![id.0.as_bytes(), tx.now.as_ms()]).sorted()?;
     tx.tally.leave(lane, state, 1);
     tx.tally.enter(lane, State::Cancelled, 1);
+    let partition = partition_of(tx, id)?;
+    pass_on(tx, lane, partition.as_deref())?;
     Ok(Cancelled::Done)
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use redrive_core::store::{ClaimRequest, Claimed, Wake};
 use redrive_core::time::ceil_ms;
-use redrive_core::{State, StoreError, Timestamp};
+use redrive_core::{Queue, State, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Sorted;
@@ -12,6 +12,7 @@ use crate::lanes::Lane;
 use crate::leases::Place;
 use crate::row::{Read, Reader};
 use crate::runs::runs;
+use crate::turns::{Admission, Rooms};
 use crate::writer::Tx;
 
 pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -19,10 +20,58 @@ pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, 
     let mut lanes: Vec<&Lane> =
         known.iter().filter(|lane| wants(request, lane) && !tx.paused.holds(lane)).collect();
     lanes.sort_by_key(|lane| Reverse(lane.priority));
-    let due = due(tx, &lanes, request.limit)?;
-    let claimed = lease(tx, request, due)?;
-    let next_due = next_due(tx, &lanes)?;
-    Ok(Claimed { next_due, ..claimed })
+    let mut claimed = none(tx);
+    let mut rooms = Rooms::default();
+    let mut open = lanes.clone();
+    for _ in 0..ROUNDS_MAX {
+        let due = due(tx, &open, request.limit - claimed.jobs.len() - claimed.unreadable.len())?;
+        let wanted = due.len();
+        let (taken, full) = admit(tx, &mut rooms, due)?;
+        let all = taken.len() == wanted;
+        lease(tx, request, taken, &mut claimed)?;
+        if all {
+            break;
+        }
+        open.retain(|lane| !full.contains(&lane.queue));
+    }
+    rooms.write(tx)?;
+    claimed.next_due = next_due(tx, &mut rooms, &lanes)?;
+    Ok(claimed)
+}
+
+/// How often a claim looks on when it had to set jobs aside; what is due then is left to the next one.
+const ROUNDS_MAX: usize = 16;
+
+/// Those of the due jobs that there is room for, and the queues that are full. Jobs whose partition has no room leave the
+/// index of claimable ones, so that no later claim meets them again.
+fn admit(tx: &mut Tx<'_>, rooms: &mut Rooms, due: Vec<Read>) -> Result<(Vec<Read>, Vec<Queue>), StoreError> {
+    let (mut taken, mut full) = (Vec::with_capacity(due.len()), Vec::new());
+    for read in due {
+        let admission = read.job.as_ref().map_or(Ok(Admission::Take), |job| rooms.admit(tx, job))?;
+        match admission {
+            Admission::Take => taken.push(read),
+            Admission::PassOver => full.extend(read.job.map(|job| job.queue)),
+            Admission::SetAside => set_aside(tx, &read)?,
+            Admission::PutOff(at) => {
+                let mut statement =
+                    tx.conn.prepare_cached(include_str!("../sql/claim_put_off.sql")).sorted()?;
+                statement.execute((read.seq, at.as_ms())).sorted()?;
+            }
+        }
+    }
+    Ok((taken, full))
+}
+
+fn set_aside(tx: &mut Tx<'_>, read: &Read) -> Result<(), StoreError> {
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_aside.sql")).sorted()?;
+    statement.execute([read.seq]).sorted()?;
+    tx.tally.leave(read.lane, state(read), 1);
+    tx.tally.enter(read.lane, State::Waiting, 1);
+    Ok(())
+}
+
+fn state(read: &Read) -> State {
+    read.job.as_ref().map_or(State::Pending, |job| job.state)
 }
 
 fn wants(request: &ClaimRequest, lane: &Lane) -> bool {
@@ -55,14 +104,17 @@ fn due(tx: &Tx<'_>, lanes: &[&Lane], limit: usize) -> Result<Vec<Read>, StoreErr
     Ok(due)
 }
 
-fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Claimed, StoreError> {
+fn lease(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    due: Vec<Read>,
+    claimed: &mut Claimed,
+) -> Result<(), StoreError> {
     take(tx, request, &due)?;
-    let mut claimed = none(tx);
     claimed.jobs.reserve(due.len());
     for read in due {
-        let (id, Read { seq, lane, job, .. }) = (read.id(), read);
-        let state = job.as_ref().map_or(State::Pending, |job| job.state);
-        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
+        let (id, state, Read { seq, lane, partition, job, .. }) = (read.id(), state(&read), read);
+        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()), partition });
         tx.tally.leave(lane, state, 1);
         tx.tally.enter(lane, State::Running, 1);
         match job {
@@ -82,7 +134,7 @@ fn lease(tx: &mut Tx<'_>, request: &ClaimRequest, due: Vec<Read>) -> Result<Clai
             }
         }
     }
-    Ok(claimed)
+    Ok(())
 }
 
 /// Jobs that were enqueued together tend to be due together, so most claims are one statement.
@@ -105,10 +157,15 @@ pub(crate) fn none(tx: &Tx<'_>) -> Claimed {
     Claimed { jobs: Vec::new(), unreadable: Vec::new(), now: tx.now, next_due: None, wake: Wake(tx.wakes) }
 }
 
-fn next_due(tx: &Tx<'_>, lanes: &[&Lane]) -> Result<Option<Timestamp>, StoreError> {
+/// When the next job is due that its queue has room for, or when a used up rate makes room.
+fn next_due(tx: &Tx<'_>, rooms: &mut Rooms, lanes: &[&Lane]) -> Result<Option<Timestamp>, StoreError> {
     let mut next = None;
     for lane in lanes {
-        let first = first_due(tx.conn, lane.number)?;
+        let mut first = first_due(tx.conn, lane.number)?;
+        if rooms.queue_room(tx, &lane.queue)? == 0 {
+            let free = rooms.queue_frees(tx, &lane.queue)?;
+            first = first.zip(free).map(|(first, free)| first.max(free));
+        }
         next = [next, first].into_iter().flatten().min();
     }
     Ok(next)

@@ -2,11 +2,12 @@
 
 use redrive_core::store::Enqueued;
 use redrive_core::time::ceil_ms;
-use redrive_core::{JobId, NewJob, State, StoreError, Timestamp};
+use redrive_core::{JobId, NewJob, Order, State, StoreError, Timestamp};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 use uuid::Uuid;
 
 use crate::error::Sorted;
+use crate::quotas::scope;
 use crate::unique;
 use crate::writer::Tx;
 
@@ -87,6 +88,8 @@ fn add(
             job.subject,
             job.parent.map(|parent| parent.id.0.into_bytes()),
             job.parent.map(|parent| parent.branch),
+            job.partition.as_ref().map(|partition| scope(&job.queue, partition)),
+            job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict),
         ])
         .sorted()?;
     Ok(added == 1)

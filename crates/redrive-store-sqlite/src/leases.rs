@@ -18,6 +18,8 @@ pub(crate) struct Place {
     pub(crate) seq: i64,
     pub(crate) lane: i64,
     pub(crate) worker: Option<WorkerId>,
+    /// What its partition is called, if it is in one.
+    pub(crate) partition: Option<String>,
 }
 
 impl Leases {
@@ -40,7 +42,7 @@ impl Leases {
         let found = statement.query_row([id.0.as_bytes()], |row| {
             let worker: Option<String> = row.get(2)?;
             let worker = worker.and_then(|worker| WorkerId::new(worker).ok());
-            Ok(Place { seq: row.get(0)?, lane: row.get(1)?, worker })
+            Ok(Place { seq: row.get(0)?, lane: row.get(1)?, worker, partition: row.get(3)? })
         });
         found.optional().sorted()
     }

@@ -22,6 +22,7 @@ mod list;
 mod migrate;
 mod open;
 mod prune;
+mod quotas;
 mod readers;
 mod recall;
 mod reclaim;
@@ -37,6 +38,7 @@ mod signal;
 mod stats;
 mod steps;
 mod tally;
+mod turns;
 mod unique;
 mod writer;
 

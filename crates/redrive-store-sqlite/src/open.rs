@@ -20,6 +20,7 @@ use crate::error::{Sorted, closed};
 use crate::lanes::SharedLanes;
 use crate::leases::Leases;
 use crate::migrate::{SCHEMA, migrate};
+use crate::quotas::Quotas;
 use crate::readers::Readers;
 use crate::records::Paused;
 use crate::writer::{Operation, Tx, Writer, submit};
@@ -103,6 +104,8 @@ impl SqliteStore {
         lanes.reload(&conn)?;
         let mut paused = Paused::default();
         paused.reload(&conn)?;
+        let mut quotas = Quotas::default();
+        quotas.reload(&conn)?;
         let (wakes, seen) = watch::channel(0);
         let (sender, arrivals) = mpsc::channel();
         let clock = options.clock;
@@ -113,6 +116,7 @@ impl SqliteStore {
             lanes: lanes.clone(),
             leases: Leases::default(),
             paused,
+            quotas,
             wakes,
             checkpointer,
         };

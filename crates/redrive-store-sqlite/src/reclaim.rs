@@ -16,9 +16,9 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claim
     let until = tx.now.after(request.lease);
     let mut claimed = claim::none(tx);
     for read in expired {
-        let (id, Read { seq, lane, job, .. }) = (read.id(), read);
+        let (id, Read { seq, lane, partition, job, .. }) = (read.id(), read);
         statement.execute(params![seq, tx.now.as_ms(), until.as_ms(), request.worker.as_str()]).sorted()?;
-        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()) });
+        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()), partition });
         match job {
             Ok(job) => claimed.jobs.push(Job {
                 epoch: job.epoch + 1,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use redrive_core::StoreError;
+use redrive_core::quota::QUOTA;
 use redrive_core::records::{Change, EVERY_QUEUE, PAUSED, Record, Records, Written};
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -41,6 +42,9 @@ fn write(tx: &mut Tx<'_>, change: &Change) -> Result<Written, StoreError> {
     if change.kind == PAUSED {
         tx.paused.reload(tx.conn)?;
     }
+    if change.kind == QUOTA {
+        tx.quotas.reload(tx.conn)?;
+    }
     *tx.wake = true;
     Ok(Written::Done(version.unsigned_abs()))
 }
@@ -65,7 +69,13 @@ fn find(conn: &Connection, kind: &str, id: &str) -> Result<Option<Found>, StoreE
     found.optional().sorted()
 }
 
-fn scan(conn: &Connection, kind: &str, after: &str, limit: usize) -> Result<Vec<Record>, StoreError> {
+/// Records of a kind in the order of their ids.
+pub(crate) fn scan(
+    conn: &Connection,
+    kind: &str,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<Record>, StoreError> {
     let record = |row: &Row<'_>| {
         Ok(Record { id: row.get(0)?, version: row.get::<_, i64>(1)?.unsigned_abs(), value: row.get(2)? })
     };

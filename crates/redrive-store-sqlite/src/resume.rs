@@ -1,13 +1,14 @@
 //! Makes jobs due whose wait has come to an end.
 
 use redrive_core::steps::Swept;
-use redrive_core::{Await, JobId, State, StoreError};
+use redrive_core::{Await, JobId, State, StoreError, Timestamp};
 use rusqlite::{OptionalExtension, Row, ToSql};
 use uuid::Uuid;
 
 use crate::awaits::{self, Number};
 use crate::error::Sorted;
 use crate::row::column;
+use crate::turns::is_its_turn;
 use crate::writer::Tx;
 
 pub(crate) fn resume(tx: &mut Tx<'_>, ids: &[JobId]) -> Result<Vec<bool>, StoreError> {
@@ -37,8 +38,7 @@ pub(crate) fn resume_one(tx: &mut Tx<'_>, id: JobId) -> Result<bool, StoreError>
         return Ok(false);
     }
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/resume.sql")).sorted()?;
-    let keeps_its_time = waiting.awaits == Await::Unhold;
-    statement.execute((waiting.seq, tx.now.as_ms(), keeps_its_time)).sorted()?;
+    statement.execute((waiting.seq, waiting.waited(tx.now))).sorted()?;
     tx.tally.leave(waiting.lane, waiting.state, 1);
     tx.tally.enter(waiting.lane, State::Pending, 1);
     *tx.wake = true;
@@ -52,6 +52,21 @@ struct Waiting {
     state: State,
     awaits: Await,
     held: bool,
+    next_run_at: i64,
+    partition: Option<String>,
+    strict: bool,
+}
+
+impl Waiting {
+    /// The time it has waited by choice: a wait for its turn is none, and a hold does not bring forward what is due later.
+    fn waited(&self, now: Timestamp) -> i64 {
+        let waited = now.as_ms() - self.next_run_at;
+        match self.awaits {
+            Await::Signal(_) | Await::Children { .. } => waited,
+            Await::Unhold => waited.max(0),
+            Await::Turn => 0,
+        }
+    }
 }
 
 fn find(tx: &Tx<'_>, id: JobId) -> Result<Option<Waiting>, StoreError> {
@@ -73,6 +88,9 @@ fn waiting(row: &Row<'_>, id: JobId) -> Result<Waiting, StoreError> {
         state: State::from_code(row.get(2).sorted()?).ok_or_else(|| damaged("state"))?,
         awaits: awaits.ok_or_else(|| damaged("awaits"))?,
         held: row.get(7).sorted()?,
+        partition: row.get(8).sorted()?,
+        strict: row.get(9).sorted()?,
+        next_run_at: row.get(10).sorted()?,
     })
 }
 
@@ -85,6 +103,7 @@ fn has_come(tx: &Tx<'_>, id: JobId, waiting: &Waiting) -> Result<bool, StoreErro
             Ok(!live || failed(tx, id, *branch, i64::from(*failures_max) + 1)? > i64::from(*failures_max))
         }
         Await::Unhold => Ok(!waiting.held),
+        Await::Turn => is_its_turn(tx, id, waiting.lane, waiting.partition.as_deref(), waiting.strict),
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redrive_core::store::Unreadable;
 use redrive_core::{
-    Await, Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, Parent, PolicyRef, State, Tenant, Timestamp,
-    WorkerId,
+    Await, Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, Order, Parent, Partition, PolicyRef, State,
+    Tenant, Timestamp, WorkerId,
 };
 use rusqlite::Row;
 use rusqlite::types::{FromSql, ValueRef};
@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use crate::awaits::{self, Number};
 use crate::lanes::{Lane, Lanes, SharedLanes};
+use crate::quotas;
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 35] = [
+pub(crate) const COLUMNS: [&str; 37] = [
     "seq",
     "id",
     "lane",
@@ -52,6 +53,8 @@ pub(crate) const COLUMNS: [&str; 35] = [
     "awaits_name",
     "awaits_branch",
     "awaits_failures",
+    "partition",
+    "strict",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -67,6 +70,8 @@ pub(crate) struct Read {
     pub(crate) seq: i64,
     pub(crate) lane: i64,
     pub(crate) next_run_at: i64,
+    /// What its partition is called, if it is in one.
+    pub(crate) partition: Option<String>,
     pub(crate) job: Result<Job, Unreadable>,
 }
 
@@ -92,7 +97,7 @@ impl<'a> Reader<'a> {
             attempt: row.get(6).unwrap_or(0),
             problem: problem.to_string(),
         });
-        Ok(Read { seq: row.get(0)?, lane, next_run_at: row.get(4)?, job })
+        Ok(Read { seq: row.get(0)?, lane, next_run_at: row.get(4)?, partition: row.get(35)?, job })
     }
 
     fn job(&mut self, row: &Row<'_>, id: JobId, lane: i64, epoch: Epoch) -> Result<Job, Invalid> {
@@ -112,6 +117,7 @@ impl<'a> Reader<'a> {
             metadata: column(row, 22)?,
             timeout: millis(row, 14)?,
             lease: millis(row, 25)?,
+            partition: partition(row)?,
             parent: parent(row)?,
             awaits: awaits(row)?,
             held: column(row, 30)?,
@@ -157,6 +163,12 @@ impl<'a> Reader<'a> {
             _ => Ok(self.policy.insert((text.to_owned(), text.parse()?)).1.clone()),
         }
     }
+}
+
+fn partition(row: &Row<'_>) -> Result<Option<Partition>, Invalid> {
+    let Some(scope) = column::<Option<String>>(row, 35)? else { return Ok(None) };
+    let order = if column(row, 36)? { Order::Strict } else { Order::Any };
+    Ok(Some(Partition { key: quotas::key(&scope)?, order }))
 }
 
 fn awaits(row: &Row<'_>) -> Result<Option<Await>, Invalid> {

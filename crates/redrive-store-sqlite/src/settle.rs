@@ -10,6 +10,7 @@ use crate::enqueue;
 use crate::error::Sorted;
 use crate::leases::Place;
 use crate::runs::runs;
+use crate::turns::pass_on;
 use crate::writer::Tx;
 
 pub(crate) fn settle(tx: &mut Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -66,7 +67,7 @@ fn settle_run(tx: &mut Tx<'_>, run: &[Found<'_>], results: &mut [Settled]) -> Re
     tx.conn.execute_batch(if applied { "RELEASE run" } else { "ROLLBACK TO run; RELEASE run" }).sorted()?;
     if applied {
         for found in run {
-            results[found.index] = settled(tx, found, State::Succeeded);
+            results[found.index] = settled(tx, found, State::Succeeded)?;
         }
     }
     Ok(applied)
@@ -80,19 +81,21 @@ fn settle_one(
     let Found { settlement, place, .. } = found;
     let Some(state) = statements.apply(settlement, place, tx.now)? else { return Ok(Settled::LeaseLost) };
     statements.append(settlement, place, state, tx.now)?;
+    let settled = settled(tx, found, state)?;
     if !settlement.follow_ups.is_empty() {
         enqueue::add_all(tx, &settlement.follow_ups)?;
     }
-    Ok(settled(tx, found, state))
+    Ok(settled)
 }
 
-/// Keeps the books of an applied settlement.
-fn settled(tx: &mut Tx<'_>, found: &Found<'_>, state: State) -> Settled {
+/// Keeps the books of an applied settlement, and lets those go on for whom it has made room.
+fn settled(tx: &mut Tx<'_>, found: &Found<'_>, state: State) -> Result<Settled, StoreError> {
     tx.leases.gave_back(found.settlement.lease.id);
     tx.tally.leave(found.place.lane, State::Running, 1);
     tx.tally.enter(found.place.lane, state, 1);
-    *tx.wake |= state.is_claimable();
-    Settled::Applied(state)
+    *tx.wake |= state.is_claimable() || !tx.quotas.is_empty();
+    pass_on(tx, found.place.lane, found.place.partition.as_deref())?;
+    Ok(Settled::Applied(state))
 }
 
 struct Statements<'a> {

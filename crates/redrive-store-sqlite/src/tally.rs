@@ -21,6 +21,15 @@ impl Tally {
         }
     }
 
+    /// How many jobs more or fewer are in `state` than were counted.
+    pub(crate) fn change(&self, lane: i64, state: State) -> i64 {
+        self.changes
+            .iter()
+            .filter(|change| change.0 == lane && change.1 == state)
+            .map(|change| change.2)
+            .sum()
+    }
+
     /// `jobs` jobs left `state`.
     pub(crate) fn leave(&mut self, lane: i64, state: State, jobs: i64) {
         self.enter(lane, state, -jobs);

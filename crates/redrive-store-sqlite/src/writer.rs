@@ -12,6 +12,7 @@ use crate::checkpoint::Checkpointer;
 use crate::error::{Sorted, closed};
 use crate::lanes::SharedLanes;
 use crate::leases::Leases;
+use crate::quotas::Quotas;
 use crate::records::Paused;
 use crate::tally::Tally;
 
@@ -32,6 +33,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) leases: &'a mut Leases,
     /// Queues that claims leave alone.
     pub(crate) paused: &'a mut Paused,
+    /// How much of a queue may run.
+    pub(crate) quotas: &'a mut Quotas,
     /// How far wake-ups have come.
     pub(crate) wakes: u64,
     /// The size that the database may reach by enqueues.
@@ -95,6 +98,7 @@ pub(crate) struct Writer {
     pub(crate) lanes: SharedLanes,
     pub(crate) leases: Leases,
     pub(crate) paused: Paused,
+    pub(crate) quotas: Quotas,
     pub(crate) wakes: watch::Sender<u64>,
     pub(crate) checkpointer: Option<Checkpointer>,
 }
@@ -149,6 +153,7 @@ impl Writer {
             leases: &mut self.leases,
             tally,
             paused: &mut self.paused,
+            quotas: &mut self.quotas,
             wakes: *self.wakes.borrow(),
             db_bytes_max: self.db_bytes_max,
             wake,
@@ -182,6 +187,7 @@ impl Writer {
             tracing::error!(%error, "rollback failed");
         }
         let reloaded = self.lanes.reload(&self.conn).and_then(|()| self.paused.reload(&self.conn));
+        let reloaded = reloaded.and_then(|()| self.quotas.reload(&self.conn));
         if let Err(error) = reloaded {
             tracing::error!(%error, "caches could not be read again after a rollback");
         }

@@ -9,6 +9,7 @@ mod enqueue;
 mod extend;
 mod follow_ups;
 mod get;
+mod limits;
 mod list;
 mod pause;
 mod prune;
@@ -156,6 +157,7 @@ fn all() -> impl Iterator<Item = &'static Behaviour> {
         unique::BEHAVIOURS,
         claim::BEHAVIOURS,
         pause::BEHAVIOURS,
+        limits::BEHAVIOURS,
         settle::BEHAVIOURS,
         verdicts::BEHAVIOURS,
         extend::BEHAVIOURS,

@@ -10,6 +10,7 @@ mod records;
 mod settle;
 mod steps;
 mod tamper;
+mod turns;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use redrive_core::{
 
 use records::Slot;
 use steps::Received;
+use turns::Scope;
 
 /// A store as plain data. Each verb takes `now` and is one step; nothing else moves it.
 ///
@@ -42,6 +44,10 @@ pub struct Model {
     leases: BTreeSet<(Timestamp, JobId)>,
     /// Final jobs in the order of a prune.
     ended: BTreeSet<(State, Timestamp, JobId)>,
+    /// Whether a job was ever in a partition.
+    partitioned: bool,
+    /// When jobs were started, where a rate counts them.
+    starts: BTreeMap<Scope, Vec<Timestamp>>,
     slots: BTreeMap<(String, String), Slot>,
     wake: Wake,
 }
@@ -102,6 +108,7 @@ impl Model {
         if let Some(key) = key_of(&row.job) {
             self.keys.insert(key, row.job.id);
         }
+        self.partitioned |= row.job.partition.is_some();
         if let Some(parent) = row.job.parent {
             self.children.entry(parent.id).or_default().insert(row.job.id);
         }

@@ -51,6 +51,12 @@ pub enum Flaw {
     ClaimShared,
     /// Paused queues are claimed from.
     PauseIgnored,
+    /// Quotas mean nothing.
+    QuotaIgnored,
+    /// Strict order means nothing.
+    OrderIgnored,
+    /// Nobody gets a turn that has become free.
+    TurnLost,
     /// A claim does not say when the next job is due.
     NextDueForgotten,
     /// Any lease may settle.

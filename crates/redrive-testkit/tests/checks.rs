@@ -194,6 +194,7 @@ fn row(state: State, run: u32, epoch: u64) -> Job {
     Job {
         subject: None,
         lease: None,
+        partition: None,
         parent: None,
         awaits: None,
         held: false,

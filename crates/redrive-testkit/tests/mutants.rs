@@ -9,7 +9,7 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 58] = [
+const FLAWS: [(Flaw, &str); 61] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
@@ -21,6 +21,9 @@ const FLAWS: [(Flaw, &str); 58] = [
     (Flaw::ClaimOverLimit, "claim::never_takes_more_than_the_limit"),
     (Flaw::ClaimShared, "claim::sixteen_claimers_take_each_job_once"),
     (Flaw::PauseIgnored, "pause::a_paused_queue_is_not_claimed_from_until_it_resumes"),
+    (Flaw::QuotaIgnored, "limits::a_queue_runs_no_more_than_its_quota"),
+    (Flaw::OrderIgnored, "limits::strict_order_holds_through_retries"),
+    (Flaw::TurnLost, "limits::an_end_makes_room_for_the_next_in_order"),
     (Flaw::NextDueForgotten, "claim::says_when_the_next_job_is_due"),
     (Flaw::SettleUnfenced, "settle::an_older_epoch_changes_nothing"),
     (Flaw::SettleAgain, "settle::a_lease_settles_once"),

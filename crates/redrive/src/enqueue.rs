@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redrive_core::store::Enqueued;
 use redrive_core::{
-    IdempotencyKey, Invalid, JobId, Kind, NewJob, Policy, Priority, Queue, Start, StoreError, Tenant,
-    Timestamp, Unique, UniqueRule,
+    IdempotencyKey, Invalid, JobId, Kind, NewJob, Partition, Policy, Priority, Queue, Start, StoreError,
+    Tenant, Timestamp, Unique, UniqueRule,
 };
 
 use tracing::Instrument as _;
@@ -25,7 +25,7 @@ pub struct Enqueue {
 }
 
 #[derive(Debug)]
-struct Draft {
+pub(crate) struct Draft {
     kind: Kind,
     payload: Vec<u8>,
     queue: Queue,
@@ -33,6 +33,7 @@ struct Draft {
     priority: Priority,
     key: Option<IdempotencyKey>,
     unique: Option<Unique>,
+    pub(crate) partition: Option<Partition>,
     start: Start,
     timeout: Option<Duration>,
     metadata: Option<String>,
@@ -145,7 +146,7 @@ impl Enqueue {
     }
 
     /// Puts a legal value into the draft; the first illegal one is kept for when this is awaited.
-    fn set<V>(mut self, value: Result<V, Invalid>, put: impl FnOnce(&mut Draft, V)) -> Self {
+    pub(crate) fn set<V>(mut self, value: Result<V, Invalid>, put: impl FnOnce(&mut Draft, V)) -> Self {
         match (&mut self.draft, value) {
             (Ok(draft), Ok(value)) => put(draft, value),
             (Ok(_), Err(invalid)) => self.draft = Err(invalid.into()),
@@ -206,6 +207,7 @@ impl Enqueue {
             priority: draft.priority,
             start: draft.start,
             unique: draft.unique,
+            partition: draft.partition,
             timeout: draft.timeout,
             metadata: draft.metadata,
             ..NewJob::new(JobId(uuid::Uuid::now_v7()), draft.kind, policy, draft.payload)
@@ -233,6 +235,7 @@ impl Draft {
             priority: Priority::default(),
             key: None,
             unique: None,
+            partition: None,
             start: Start::Now,
             timeout: None,
             metadata: None,

@@ -63,6 +63,7 @@ mod enqueue;
 mod error;
 mod event;
 mod handle;
+mod limit;
 mod middleware;
 mod migrate;
 mod open;
@@ -90,6 +91,7 @@ pub use task::Task;
 pub use worker::TaskWorker;
 
 pub use redrive_core::policy::presets;
+pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
 pub use redrive_core::steps::{Forgotten, Hold, Signalled, Step, StepKind};
 pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
 pub use redrive_core::{

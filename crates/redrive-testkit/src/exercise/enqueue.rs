@@ -288,6 +288,7 @@ fn expected(stage: &Stage, new: NewJob) -> Job {
         metadata: new.metadata,
         timeout: new.timeout,
         lease: new.lease,
+        partition: new.partition,
         parent: new.parent,
         awaits: None,
         held: false,

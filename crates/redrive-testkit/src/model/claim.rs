@@ -4,23 +4,41 @@ use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
 use redrive_core::lifecycle::Event;
+use redrive_core::quota::QUOTA;
 use redrive_core::records::{EVERY_QUEUE, PAUSED};
 use redrive_core::store::{ClaimRequest, Claimed, check_batch};
-use redrive_core::{Invalid, Job, JobId, Kind, Priority, Queue, Timestamp};
+use redrive_core::{Await, Invalid, Job, JobId, Kind, Priority, Queue, Timestamp};
 use uuid::Uuid;
 
+use super::turns::Admission;
 use super::{Lane, Model, advance};
 
 impl Model {
     /// See [`redrive_core::Store::claim`].
     pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Claimed, Invalid> {
         check_batch(request.limit)?;
-        let due = self.due(request, now);
-        let jobs = due.into_iter().map(|id| self.lease(id, request, now)).collect();
-        Ok(Claimed { jobs, unreadable: Vec::new(), now, next_due: self.next_due(request), wake: self.wake() })
+        let mut jobs = Vec::new();
+        for id in self.due(request, now) {
+            if jobs.len() == request.limit {
+                break;
+            }
+            match self.admit(&self.rows[&id].job, now) {
+                Admission::Take => jobs.push(self.lease(id, request, now)),
+                Admission::PassOver => {}
+                Admission::SetAside => self.change(id, |row| {
+                    advance(&mut row.job, Event::Hold);
+                    row.job.awaits = Some(Await::Turn);
+                }),
+                Admission::PutOff(at) => self.change(id, |row| row.job.next_run_at = at),
+            }
+        }
+        let next_due = self.next_due(request, now);
+        Ok(Claimed { jobs, unreadable: Vec::new(), now, next_due, wake: self.wake() })
     }
 
     fn lease(&mut self, id: JobId, request: &ClaimRequest, now: Timestamp) -> Job {
+        let job = self.rows[&id].job.clone();
+        self.note_start(&job, now);
         self.change(id, |row| {
             let job = &mut row.job;
             advance(job, Event::Claim);
@@ -34,29 +52,37 @@ impl Model {
         })
     }
 
-    /// The first of the matching jobs that are due, in the order of a claim.
+    /// The matching jobs that are due, in the order of a claim; where nothing is bounded, no more than are asked for.
     fn due(&self, request: &ClaimRequest, now: Timestamp) -> Vec<JobId> {
+        let bounded = self.partitioned || !self.scan(QUOTA, None, 1).is_empty();
+        let most = if bounded { usize::MAX } else { request.limit };
         let lanes = self.wanted(request);
         let mut due: Vec<_> = lanes
-            .flat_map(|lane| {
-                priorities().flat_map(move |urgency| lane.range(until(urgency, now))).take(request.limit)
+            .flat_map(|(_, lane)| {
+                priorities().flat_map(move |urgency| lane.range(until(urgency, now))).take(most)
             })
             .collect();
         due.sort_unstable();
-        due.into_iter().take(request.limit).map(|(_, _, id)| *id).collect()
+        due.into_iter().take(most).map(|(_, _, id)| *id).collect()
     }
 
-    fn next_due(&self, request: &ClaimRequest) -> Option<Timestamp> {
-        self.wanted(request)
-            .flat_map(|lane| {
-                priorities().filter_map(|urgency| lane.range(until(urgency, Timestamp::MAX)).next())
-            })
-            .map(|(_, at, _)| *at)
-            .min()
+    /// When the next job is due that its queue has room for, or when a used up rate makes room.
+    fn next_due(&self, request: &ClaimRequest, now: Timestamp) -> Option<Timestamp> {
+        let mut next = Vec::new();
+        for (queue, lane) in self.wanted(request) {
+            let first = priorities().filter_map(|urgency| lane.range(until(urgency, Timestamp::MAX)).next());
+            let first = first.map(|(_, at, _)| *at).min();
+            if self.queue_room(queue, now) > 0 {
+                next.extend(first);
+            } else if let Some(free) = self.queue_frees(queue, now) {
+                next.extend(first.map(|first| first.max(free)));
+            }
+        }
+        next.into_iter().min()
     }
 
     /// What the request asks for, paused queues left out.
-    fn wanted<'a>(&'a self, request: &'a ClaimRequest) -> impl Iterator<Item = &'a Lane> {
+    fn wanted<'a>(&'a self, request: &'a ClaimRequest) -> impl Iterator<Item = (&'a Queue, &'a Lane)> {
         let asked = |(queue, kind): &(Queue, Kind)| {
             (request.queues.is_empty() || request.queues.contains(queue))
                 && (request.kinds.is_empty() || request.kinds.contains(kind))
@@ -64,7 +90,7 @@ impl Model {
         self.lanes
             .iter()
             .filter(move |(lane, jobs)| !jobs.is_empty() && asked(lane) && !self.is_paused(&lane.0))
-            .map(|(_, jobs)| jobs)
+            .map(|((queue, _), jobs)| (queue, jobs))
     }
 
     fn is_paused(&self, queue: &Queue) -> bool {

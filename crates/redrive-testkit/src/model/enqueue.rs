@@ -101,6 +101,7 @@ fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
         metadata: new.metadata,
         timeout: new.timeout.map(whole_ms),
         lease: new.lease.map(whole_ms),
+        partition: new.partition,
         parent: new.parent,
         awaits: None,
         held: false,

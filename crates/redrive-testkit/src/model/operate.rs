@@ -66,6 +66,7 @@ impl Model {
                     row.job.finished_at = Some(now);
                     row.job.awaits = None;
                 });
+                self.pass_on_after(id, now);
                 Cancelled::Done
             }
             State::Running => {
@@ -73,6 +74,12 @@ impl Model {
                 Cancelled::Requested
             }
             State::Succeeded | State::Dead | State::Cancelled => Cancelled::Ended(state),
+        }
+    }
+
+    pub(super) fn pass_on_after(&mut self, id: JobId, now: Timestamp) {
+        if let Some(job) = self.job(id).cloned() {
+            self.pass_on(&job, now);
         }
     }
 

@@ -36,11 +36,13 @@ impl Model {
         if self.held(settlement.lease).is_none() {
             return Ok(Settled::LeaseLost);
         }
+        let id = settlement.lease.id;
         let follow_ups = std::mem::take(&mut settlement.follow_ups);
-        let state = self.change(settlement.lease.id, |row| apply(row, settlement, now));
+        let state = self.change(id, |row| apply(row, settlement, now));
         if state.is_claimable() {
             self.wake_up();
         }
+        self.pass_on_after(id, now);
         for job in follow_ups {
             self.add(job, now)?;
         }

@@ -109,9 +109,9 @@ impl Model {
         }
     }
 
-    fn resume_one(&mut self, id: JobId, now: Timestamp) -> bool {
+    pub(super) fn resume_one(&mut self, id: JobId, now: Timestamp) -> bool {
         let Some(awaits) = self.job(id).and_then(|job| job.awaits.clone()) else { return false };
-        if !self.has_come(id, &awaits) {
+        if !self.has_come(id, &awaits, now) {
             return false;
         }
         self.change(id, |row| go_on(&mut row.job, &awaits, now));
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// Whether what a job waits for is there.
-    fn has_come(&self, id: JobId, awaits: &Await) -> bool {
+    fn has_come(&self, id: JobId, awaits: &Await, now: Timestamp) -> bool {
         match awaits {
             Await::Signal(name) => {
                 self.rows[&id].signals.iter().any(|each| !each.taken && each.signal.name == *name)
@@ -131,6 +131,7 @@ impl Model {
                 children.iter().all(|state| state.is_final()) || failed.count() > *failures_max as usize
             }
             Await::Unhold => !self.rows[&id].job.held,
+            Await::Turn => self.is_its_turn(id, now),
         }
     }
 
@@ -183,10 +184,15 @@ impl Model {
     }
 }
 
-/// Makes a job due. The time it has waited moves its budget on; a hold does not bring forward what is due later.
+/// Makes a job due. The time it has waited moves its budget on; a hold does not bring forward what is due later, and a
+/// wait for a turn changes neither its time nor its budget.
 fn go_on(job: &mut Job, awaits: &Await, now: Timestamp) {
     let waited = now.as_ms() - job.next_run_at.as_ms();
-    let waited = if *awaits == Await::Unhold { waited.max(0) } else { waited };
+    let waited = match awaits {
+        Await::Signal(_) | Await::Children { .. } => waited,
+        Await::Unhold => waited.max(0),
+        Await::Turn => 0,
+    };
     job.next_run_at = Timestamp::from_ms(job.next_run_at.as_ms() + waited);
     job.began_at = Timestamp::from_ms(job.began_at.as_ms() + waited);
     job.awaits = None;

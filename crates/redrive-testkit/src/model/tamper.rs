@@ -40,6 +40,42 @@ impl Model {
         }
     }
 
+    /// Does something as if nothing bounded a queue.
+    pub(crate) fn without_quotas<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let slots = self.slots.clone();
+        self.slots.retain(|(kind, _), _| kind != redrive_core::quota::QUOTA);
+        let result = act(self);
+        self.slots = slots;
+        result
+    }
+
+    /// Does something as if no job had to wait for another.
+    pub(crate) fn without_order<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let strict: Vec<JobId> =
+            self.jobs().filter(|job| job.partition.is_some()).map(|job| job.id).collect();
+        let partitions: Vec<_> = strict.iter().map(|id| self.rows[id].job.partition.clone()).collect();
+        for id in &strict {
+            self.tamper(*id, |job| {
+                job.partition.iter_mut().for_each(|of| of.order = redrive_core::Order::Any)
+            });
+        }
+        let result = act(self);
+        for (id, partition) in strict.into_iter().zip(partitions) {
+            self.tamper(id, |job| job.partition = partition);
+        }
+        result
+    }
+
+    /// Does something as if no job waited for its turn.
+    pub(crate) fn without_turns<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let waiting = self.jobs().filter(|job| job.awaits == Some(redrive_core::Await::Turn));
+        let waiting: Vec<JobId> = waiting.map(|job| job.id).collect();
+        waiting.iter().for_each(|id| self.tamper(*id, |job| job.awaits = None));
+        let result = act(self);
+        waiting.iter().for_each(|id| self.tamper(*id, |job| job.awaits = Some(redrive_core::Await::Turn)));
+        result
+    }
+
     /// Does something as if no job had children.
     pub(crate) fn without_children<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let children = std::mem::take(&mut self.children);

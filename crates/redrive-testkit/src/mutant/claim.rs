@@ -22,6 +22,12 @@ impl Mutant {
             let limit = request.limit + 1;
             return self.store.claim(ClaimRequest { limit, ..request }).await;
         }
+        if self.flaw == Flaw::QuotaIgnored {
+            return self.store.step(|model, now| model.without_quotas(|model| model.claim(&request, now)));
+        }
+        if self.flaw == Flaw::OrderIgnored {
+            return self.store.step(|model, now| model.without_order(|model| model.claim(&request, now)));
+        }
         let lease = request.lease;
         let mut claimed = self.store.claim(request).await?;
         if self.flaw == Flaw::OwnLeaseIgnored {

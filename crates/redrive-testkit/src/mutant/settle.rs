@@ -22,6 +22,9 @@ impl Mutant {
         if self.flaw == Flaw::SettleRefusesLate {
             return self.settle_unless_late(settlements);
         }
+        if self.flaw == Flaw::TurnLost {
+            return self.store.step(|model, now| model.without_turns(|model| model.settle(settlements, now)));
+        }
         if self.flaw == Flaw::FollowUpsLost {
             let alone = settlements.into_iter().map(|s| Settlement { follow_ups: Vec::new(), ..s });
             return self.store.settle(alone.collect()).await;

@@ -7,20 +7,21 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest_state_machine::ReferenceStateMachine;
 use redrive_core::limits::{HORIZON, LEASE_MIN};
+use redrive_core::quota::{Bounds, QUOTA, Rate};
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
 use redrive_core::steps::{Memory, Signal, Step, StepKind};
 use redrive_core::store::{ClaimRequest, Cursor, Filter, PageRequest, ReclaimRequest, Retention, Settlement};
 use redrive_core::{
-    Await, Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, Parent, PolicyName, PolicyRef, Priority, Queue,
-    Reason, SignalName, Start, State, StepName, Tenant, Timestamp, Unique, UniqueKey, UniqueRule, Verdict,
-    Wait, WorkerId,
+    Await, Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PartitionKey,
+    PolicyName, PolicyRef, Priority, Queue, Quota, Reason, SignalName, Start, State, StepName, Tenant,
+    Timestamp, Unique, UniqueKey, UniqueRule, Verdict, Wait, WorkerId,
 };
 use uuid::Uuid;
 
 use super::call::{Call, Play};
 
 /// Every kind of record that is ever written.
-pub(super) const KINDS_OF_RECORDS: [&str; 2] = [PAUSED, "setting"];
+pub(super) const KINDS_OF_RECORDS: [&str; 3] = [PAUSED, QUOTA, "setting"];
 
 const JOBS: u128 = 12;
 const QUEUES: [&str; 2] = ["default", "b"];
@@ -101,9 +102,9 @@ fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
     let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), keys, start(now));
     let own_lease = option::weighted(0.2, select(vec![LEASE_MIN, 2 * LEASE_MIN]));
     let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, subject()));
-    let rest = (option::weighted(0.2, span()), own_lease, texts);
+    let rest = (option::weighted(0.2, span()), own_lease, texts, option::weighted(0.3, partition()));
     (who, what, rest).prop_map(
-        |(who, (payload, (key, unique, parent), start), (timeout, lease, (metadata, subject)))| {
+        |(who, (payload, (key, unique, parent), start), (timeout, lease, (metadata, subject), partition))| {
             let (id, tenant, queue, kind, priority, policy) = who;
             let policy = PolicyRef::first(PolicyName::new(policy).expect("a legal name"));
             let job = NewJob {
@@ -117,6 +118,7 @@ fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
                 metadata: metadata.map(str::to_owned),
                 unique: unique.filter(|_| key.is_none()),
                 parent,
+                partition,
                 ..NewJob::new(id, kind, policy, payload.to_vec())
             };
             match key {
@@ -299,17 +301,18 @@ fn retention() -> impl Strategy<Value = Retention> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
+    let value = option::of(select(vec![b"".to_vec(), b"{}".to_vec()]));
     let place = prop_oneof![
-        (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"])),
-        (Just("setting"), select(vec!["x", "y"])),
+        (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"]), value.clone()),
+        (Just("setting"), select(vec!["x", "y"]), value),
+        (Just(QUOTA), select(QUEUES.to_vec()), option::weighted(0.8, quota())),
     ];
     let expect = prop_oneof![
         3 => Just(Expect::Any),
         1 => Just(Expect::Absent),
         1 => (0..4u64).prop_map(Expect::Version),
     ];
-    let value = option::of(select(vec![b"".to_vec(), b"{}".to_vec()]));
-    (place, expect, value).prop_map(|((kind, id), expect, value)| Change {
+    (place, expect).prop_map(|((kind, id, value), expect)| Change {
         kind: kind.to_owned(),
         id: id.to_owned(),
         expect,
@@ -373,6 +376,25 @@ fn unique() -> impl Strategy<Value = Unique> {
 
 fn parent() -> impl Strategy<Value = Parent> {
     (id(), 0..2u32).prop_map(|(id, branch)| Parent { id, branch })
+}
+
+fn partition() -> impl Strategy<Value = Partition> {
+    (name(["p1", "p2"]), select(vec![Order::Any, Order::Strict]))
+        .prop_map(|(key, order)| Partition { key: PartitionKey::new(key).expect("a legal name"), order })
+}
+
+/// Bounds that are met often.
+fn quota() -> impl Strategy<Value = Vec<u8>> {
+    (bounds(), bounds()).prop_map(|(whole, per_key)| {
+        let quota = Quota { concurrency: whole.concurrency, rate: whole.rate, per_key };
+        serde_json::to_vec(&quota).expect("a quota is JSON")
+    })
+}
+
+fn bounds() -> impl Strategy<Value = Bounds> {
+    let rate = (1..4u32, select(vec![1, 10, 100])).prop_map(|(count, per_ms)| Rate { count, per_ms });
+    (option::of(1..4u32), option::weighted(0.4, rate))
+        .prop_map(|(concurrency, rate)| Bounds { concurrency, rate })
 }
 
 fn worker() -> impl Strategy<Value = WorkerId> {
