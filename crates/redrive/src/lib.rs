@@ -67,6 +67,7 @@ mod limit;
 mod middleware;
 mod migrate;
 mod open;
+mod operate;
 mod result;
 mod signal;
 mod task;
@@ -94,6 +95,9 @@ pub use redrive_core::policy::presets;
 pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
 pub use redrive_core::steps::{Forgotten, Hold, Signalled, Step, StepKind};
 pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
+pub use redrive_core::store::{
+    Backend, Cancelled, Cursor, Discarded, Enqueued, Filter, Page, PageRequest, Redriven,
+};
 pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
     NewJob, Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,

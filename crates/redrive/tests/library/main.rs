@@ -5,6 +5,7 @@ mod batch;
 mod context;
 mod events;
 mod middleware;
+mod operate;
 mod result;
 mod stage;
 mod steps;
