@@ -6,7 +6,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use redrive_core::Timestamp;
+
 use crate::durable::History;
+use crate::schedule::entry::occurrence_of;
 use crate::trace::Trace;
 use crate::{JobError, Redrive};
 
@@ -38,6 +41,11 @@ impl Context {
     /// The store that the job came from, to enqueue more; what is enqueued through this belongs to the job's trace.
     pub fn redrive(&self) -> &Redrive {
         &self.redrive
+    }
+
+    /// The occurrence of a schedule that the job was enqueued for, if it was: when it should have run.
+    pub fn occurrence(&self) -> Option<Timestamp> {
+        self.job.key.as_ref().and_then(occurrence_of)
     }
 
     /// The job's place in its trace as a W3C `traceparent`, to send along with calls of others.

@@ -198,6 +198,13 @@ impl Enqueue {
 
     /// The job as it was admitted, whose policy is in the store when this returns.
     pub(crate) async fn job(self) -> Result<(Redrive, NewJob), Error> {
+        let (redrive, job) = self.draft_job().await?;
+        let job = redrive.admit(job).await?;
+        Ok((redrive, job))
+    }
+
+    /// The job before anyone could change or refuse it.
+    pub(crate) async fn draft_job(self) -> Result<(Redrive, NewJob), Error> {
         let mut draft = self.draft?;
         draft.join(self.redrive.trace)?;
         let policy = self.redrive.store_policy(&self.policy).await?;
@@ -215,7 +222,6 @@ impl Enqueue {
         if let Some(key) = draft.key {
             job = job.with_key(key);
         }
-        let job = self.redrive.admit(job).await?;
         Ok((self.redrive, job))
     }
 }

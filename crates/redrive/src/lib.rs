@@ -69,6 +69,7 @@ mod migrate;
 mod open;
 mod operate;
 mod result;
+pub mod schedule;
 mod signal;
 mod task;
 mod trace;
@@ -87,6 +88,7 @@ pub use middleware::{Middleware, Next};
 pub use migrate::migrate;
 pub use open::shown;
 pub use result::{ResultError, Waiting};
+pub use schedule::{Missed, Schedule};
 pub use signal::shutdown_signal;
 pub use task::Task;
 pub use worker::TaskWorker;
@@ -94,7 +96,6 @@ pub use worker::TaskWorker;
 pub use redrive_core::policy::presets;
 pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
 pub use redrive_core::steps::{Forgotten, Hold, Signalled, Step, StepKind};
-pub use redrive_core::store::{Backend, Cancelled, Discarded, Enqueued, Redriven};
 pub use redrive_core::store::{
     Backend, Cancelled, Cursor, Discarded, Enqueued, Filter, Page, PageRequest, Redriven,
 };

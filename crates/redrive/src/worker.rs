@@ -10,6 +10,7 @@ use redrive_worker::{Observer, Settings, Summary, Worker};
 use crate::context::States;
 use crate::event::{Hook, Observers};
 use crate::handle::{Handle, Shared};
+use crate::schedule::run::Driver;
 use crate::{Context, Error, Event, JobError, Middleware, Redrive, Task};
 
 /// A worker under construction.
@@ -19,6 +20,7 @@ pub struct TaskWorker {
     states: States,
     around: Vec<Arc<dyn Middleware>>,
     observers: Vec<Arc<dyn Observer>>,
+    schedules: bool,
     register: Vec<Register>,
 }
 
@@ -32,6 +34,7 @@ impl TaskWorker {
             states: States::default(),
             around: Vec::new(),
             observers: Vec::new(),
+            schedules: true,
             register: Vec::new(),
         }
     }
@@ -125,6 +128,11 @@ impl TaskWorker {
         self
     }
 
+    /// Leaves schedules to other workers; see [`Redrive::schedule`].
+    pub fn without_schedules(self) -> Self {
+        Self { schedules: false, ..self }
+    }
+
     /// Runs tasks of a type with `handler`. A payload that does not parse is dead at once: no retry would mend it.
     pub fn on<T, F, Fut>(mut self, handler: F) -> Self
     where
@@ -141,6 +149,7 @@ impl TaskWorker {
     /// Works until `shutdown` is ready, then drains and releases. Settings that are illegal are refused here, by name.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
         let settings = self.settings?;
+        let poll = settings.poll;
         // For those who enqueue by other means than this crate and name no policy.
         if let Err(error) = catalog::default(&**self.redrive.backend()).await {
             tracing::warn!(%error, "the default policy could not be registered");
@@ -157,7 +166,19 @@ impl TaskWorker {
         for register in self.register {
             worker = register(worker, &shared)?;
         }
-        Ok(worker.run_until(shutdown).await?)
+        let schedules = self.schedules.then(|| Driver::new(shared.redrive.clone(), poll));
+        Ok(worker.run_until(drive_until(schedules, shutdown)).await?)
+    }
+}
+
+/// Drives schedules until `shutdown` is ready: what begins then is not their doing.
+async fn drive_until(schedules: Option<Driver>, shutdown: impl Future<Output = ()>) {
+    match schedules {
+        Some(driver) => tokio::select! {
+            () = driver.run() => {}
+            () = shutdown => {}
+        },
+        None => shutdown.await,
     }
 }
 

@@ -7,6 +7,7 @@ mod events;
 mod middleware;
 mod operate;
 mod result;
+mod schedule;
 mod stage;
 mod steps;
 mod trace;
