@@ -72,6 +72,8 @@ mod result;
 pub mod schedule;
 mod signal;
 mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod trace;
 mod worker;
 

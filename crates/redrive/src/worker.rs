@@ -87,6 +87,19 @@ impl TaskWorker {
         self.set(|settings| Ok(settings.disable_retry()))
     }
 
+    /// Runs `middleware` around all that was added before.
+    #[cfg(feature = "testing")]
+    pub(crate) fn outermost(mut self, middleware: impl Middleware) -> Self {
+        self.around.insert(0, Arc::new(middleware));
+        self
+    }
+
+    /// Changes the settings in ways that are always legal.
+    #[cfg(feature = "testing")]
+    pub(crate) fn adjust(self, change: impl FnOnce(Settings) -> Settings) -> Self {
+        self.set(|settings| Ok(change(settings)))
+    }
+
     /// Changes the settings; the first illegal value is kept for [`TaskWorker::run_until`] to report.
     fn set(self, change: impl FnOnce(Settings) -> Result<Settings, Invalid>) -> Self {
         Self { settings: self.settings.and_then(change), ..self }
@@ -186,7 +199,9 @@ async fn drive_until(schedules: Option<Driver>, shutdown: impl Future<Output = (
 mod tests {
     use super::*;
 
-    async fn settings(set: fn(TaskWorker) -> TaskWorker) -> Result<Settings, Invalid> {
+    type Set = fn(TaskWorker) -> TaskWorker;
+
+    async fn settings(set: Set) -> Result<Settings, Invalid> {
         set(Redrive::open("sqlite::memory:").await.unwrap().worker()).settings
     }
 
@@ -194,7 +209,7 @@ mod tests {
     async fn each_retry_setting_changes_what_it_names_and_nothing_else() {
         let (storage, dequeue, other) = (presets::storage(), presets::dequeue(), presets::upload());
         let ten = storage.clone().with_max_attempts(10).unwrap();
-        let cases: [(fn(TaskWorker) -> TaskWorker, &Policy, &Policy); 6] = [
+        let cases: [(Set, &Policy, &Policy); 6] = [
             (|worker| worker, &storage, &dequeue),
             (|worker| worker.storage_retry(presets::upload()), &other, &dequeue),
             (|worker| worker.dequeue_retry(presets::upload()), &storage, &other),
@@ -212,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_illegal_setting_is_refused_by_name_when_the_worker_runs() {
-        let cases: [(fn(TaskWorker) -> TaskWorker, &str); 3] = [
+        let cases: [(Set, &str); 3] = [
             (|worker| worker.retry_attempts(0).concurrency(3), "maxAttempts"),
             (|worker| worker.queues(["fine", ""]), "queue"),
             (|worker| worker.concurrency(0), "concurrency"),

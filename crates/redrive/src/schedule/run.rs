@@ -107,7 +107,7 @@ impl StoreTime {
 }
 
 /// Looks after every schedule of a store once, at its time.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) async fn drive_all(redrive: &Redrive) -> Result<(), StoreError> {
     Driver::new(redrive.clone(), Duration::ZERO).turn().await.map(drop)
 }

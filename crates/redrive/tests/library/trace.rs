@@ -1,7 +1,7 @@
 //! The span of an enqueue and the one around the handler name the same trace.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use redrive::{Context, Enqueue, Error, Redrive};
 use serde_json::Value;
@@ -9,8 +9,11 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::stage::{Add, job, open, work};
 
-const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+/// A `traceparent` that no other test uses, and its trace's id.
+fn foreign() -> (String, String) {
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    (format!("00-{id}-b7ad6b7169203331-01"), id)
+}
 
 /// What was written to a log, shared by its writers.
 #[derive(Clone, Default)]
@@ -27,26 +30,33 @@ impl Write for Log {
 }
 
 impl Log {
-    /// The spans of a name, each as its trace's id, for one kind of job.
-    fn traces(&self, span: &str) -> Vec<String> {
+    /// The one of this process: whether a span is on is remembered for all threads.
+    fn shared() -> &'static Self {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        LOG.get_or_init(|| {
+            let log = Self::default();
+            let writer = log.clone();
+            tracing_subscriber::fmt()
+                .json()
+                .with_span_events(FmtSpan::NEW)
+                .with_env_filter("redrive=info")
+                .with_writer(move || writer.clone())
+                .init();
+            log
+        })
+    }
+
+    /// How many spans of a name belong to a trace.
+    fn count(&self, span: &str, trace: &str) -> usize {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let spans = lines.map(|line| line["span"].clone()).filter(|found| found["name"] == span);
-        spans.map(|found| found["trace_id"].as_str().unwrap_or("none").to_owned()).collect()
+        lines.filter(|line| line["span"]["name"] == span && line["span"]["trace_id"] == trace).count()
     }
 }
 
-/// Enqueues as told, runs what there is, and says which traces the spans named.
-async fn traces(enqueue: impl Fn(Enqueue) -> Enqueue) -> (Redrive, redrive::JobId, Log) {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_span_events(FmtSpan::NEW)
-        .with_env_filter("redrive=info")
-        .with_writer(move || writer.clone())
-        .finish();
-    let _default = tracing::subscriber::set_default(subscriber);
+/// Enqueues as told, and runs what there is.
+async fn run(enqueue: impl Fn(Enqueue) -> Enqueue) -> (Redrive, redrive::JobId, &'static Log) {
+    let log = Log::shared();
     let redrive = open().await;
     let id = enqueue(redrive.enqueue(Add { a: 1, b: 0 })).await.unwrap().id();
     let worker = redrive.worker().queues(["default"]).on(|add: Add, cx: Context| async move {
@@ -60,24 +70,25 @@ async fn traces(enqueue: impl Fn(Enqueue) -> Enqueue) -> (Redrive, redrive::JobI
 
 #[tokio::test]
 async fn a_job_without_a_trace_is_one_and_its_children_belong_to_it() {
-    let (redrive, id, log) = traces(|enqueue| enqueue).await;
+    let (redrive, id, log) = run(|enqueue| enqueue).await;
     let own = id.0.simple().to_string();
-    assert_eq!(log.traces("enqueue"), [own.as_str(), own.as_str()]);
-    assert_eq!(log.traces("handle"), [own.as_str()]);
+    assert_eq!((log.count("enqueue", &own), log.count("handle", &own)), (2, 1));
     assert_eq!(job(&redrive, id).await.metadata, None, "it carries nothing for that");
 }
 
 #[tokio::test]
 async fn a_trace_that_the_caller_gives_is_used() {
-    let with_metadata = |enqueue: Enqueue| enqueue.metadata(r#"{"user":7}"#).traceparent(TEXT);
-    let (redrive, id, log) = traces(with_metadata).await;
-    assert_eq!((log.traces("enqueue"), log.traces("handle")), (vec![TRACE.into(); 2], vec![TRACE.into()]));
-    let kept = format!(r#"{{"traceparent":"{TEXT}","user":7}}"#);
+    let (text, trace) = foreign();
+    let with_metadata = |enqueue: Enqueue| enqueue.metadata(r#"{"user":7}"#).traceparent(&text);
+    let (redrive, id, log) = run(with_metadata).await;
+    assert_eq!((log.count("enqueue", &trace), log.count("handle", &trace)), (2, 1));
+    let kept = format!(r#"{{"traceparent":"{text}","user":7}}"#);
     assert_eq!(job(&redrive, id).await.metadata, Some(kept));
 
-    let in_metadata = |enqueue: Enqueue| enqueue.metadata(format!(r#"{{"traceparent":"{TEXT}"}}"#));
-    let (_, _, log) = traces(in_metadata).await;
-    assert_eq!((log.traces("enqueue"), log.traces("handle")), (vec![TRACE.into(); 2], vec![TRACE.into()]));
+    let (text, trace) = foreign();
+    let in_metadata = |enqueue: Enqueue| enqueue.metadata(format!(r#"{{"traceparent":"{text}"}}"#));
+    let (_, _, log) = run(in_metadata).await;
+    assert_eq!((log.count("enqueue", &trace), log.count("handle", &trace)), (2, 1));
 }
 
 #[tokio::test]
@@ -85,7 +96,8 @@ async fn metadata_that_cannot_carry_one_is_left_alone_and_said_so() {
     let redrive = open().await;
     let plain = redrive.enqueue(Add { a: 1, b: 0 }).metadata("my own words").await.unwrap().id();
     assert_eq!(job(&redrive, plain).await.metadata.as_deref(), Some("my own words"));
-    let refused = redrive.enqueue(Add { a: 1, b: 0 }).metadata("my own words").traceparent(TEXT).await;
+    let refused =
+        redrive.enqueue(Add { a: 1, b: 0 }).metadata("my own words").traceparent(&foreign().0).await;
     match refused {
         Err(Error::Invalid(invalid)) => assert_eq!(invalid.field, "traceparent"),
         other => panic!("{other:?}"),

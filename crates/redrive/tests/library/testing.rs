@@ -1,0 +1,144 @@
+//! The harness for tests of programs, tested.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redrive::testing::Harness;
+use redrive::{Backoff, Context, Jitter, JobError, NewJob, Outcome, Policy, Priority, Schedule, State, Task};
+use serde::{Deserialize, Serialize};
+
+use crate::stage::Add;
+
+/// What its attempt shall come to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Try {
+    Work,
+    Fail,
+    Panic,
+    Snooze,
+    More(u32),
+}
+
+impl Task for Try {
+    const KIND: &'static str = "try";
+    type Output = u32;
+
+    fn policy() -> Policy {
+        let backoff = Backoff::fixed(Duration::ZERO).unwrap();
+        Policy { backoff, jitter: Jitter::None, ..Policy::default() }
+    }
+}
+
+/// A harness that counts the attempts of its handler.
+fn harness() -> (Harness, Arc<AtomicU32>) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let count = calls.clone();
+    let harness = Harness::new(move |worker| {
+        let count = count.clone();
+        worker.on(move |what: Try, cx: Context| {
+            let calls = count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match what {
+                    Try::Work => Ok(7),
+                    Try::Fail => Err(JobError::fail("no")),
+                    Try::Panic => panic!("what now"),
+                    Try::Snooze if calls == 0 => Err(JobError::snooze(Duration::from_secs(86_400))),
+                    Try::Snooze => Ok(8),
+                    Try::More(0) => Ok(0),
+                    Try::More(n) => {
+                        cx.redrive().enqueue(Try::More(n - 1)).queue("more").await?;
+                        Ok(n)
+                    }
+                }
+            }
+        })
+    });
+    (harness, calls)
+}
+
+#[tokio::test]
+async fn a_task_is_run_once_and_says_what_came_of_it() {
+    let (harness, calls) = harness();
+    let ran = harness.run(Try::Work).await;
+    assert_eq!((ran.output(), ran.job.attempt), (7, 1));
+    assert_eq!(ran.outcome, Some(Outcome::Done(Some(b"7".to_vec()))));
+    // It is due again at once, and yet it is called once.
+    let ran = harness.run(Try::Fail).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    assert_eq!((ran.outcome, ran.job.attempt), (Some(Outcome::fail("no")), 1));
+    assert_eq!(ran.job.last_error.as_deref(), Some("no"));
+    assert!(!ran.job.state.is_final());
+    let ran = harness.run(Try::Panic).await;
+    assert_eq!(ran.outcome, None);
+    assert_eq!(ran.job.last_error.as_deref(), Some("handler panicked: what now"));
+}
+
+#[tokio::test]
+async fn a_queue_is_drained_with_what_its_jobs_enqueue_and_no_other() {
+    let (harness, calls) = harness();
+    for queue in ["more", "other"] {
+        harness.redrive().enqueue(Try::More(5)).queue(queue).await.unwrap();
+    }
+    harness.redrive().enqueue(Add { a: 1, b: 1 }).queue("more").await.unwrap();
+    let summary = harness.drain("more").await;
+    assert_eq!((summary.succeeded, calls.load(Ordering::SeqCst)), (6, 6));
+    harness.assert_enqueued::<Try>(|task| matches!(task, Try::More(5))).await;
+    harness.assert_enqueued::<Add>(|add| add.a == 1).await;
+    assert_eq!(harness.drain("more").await.claimed, 0, "nothing is left, and it ends");
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_the_clock_says_so() {
+    let (harness, calls) = harness();
+    let id = harness.redrive().enqueue(Try::Snooze).await.unwrap().id();
+    harness.drain("default").await;
+    harness.advance(Duration::from_secs(86_399));
+    harness.drain("default").await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    harness.advance(Duration::from_secs(1));
+    harness.drain("default").await;
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    let job = harness.redrive().get(id).await.unwrap().unwrap();
+    assert_eq!((job.state, job.attempt), (State::Succeeded, 1));
+}
+
+#[tokio::test]
+async fn schedules_follow_the_clock_too() {
+    let (harness, calls) = harness();
+    let hourly = Schedule::every(Duration::from_secs(3600)).unwrap();
+    harness.redrive().schedule("hourly", hourly, Try::Work).await.unwrap();
+    for hours in [0, 1, 2, 3] {
+        harness.drain("default").await;
+        assert_eq!(calls.load(Ordering::SeqCst), hours);
+        harness.advance(Duration::from_secs(3600));
+    }
+}
+
+#[tokio::test]
+async fn what_is_enqueued_is_shown_oldest_first_and_through_the_middleware() {
+    let (harness, _) = harness();
+    let urgent = |job: NewJob| Ok(NewJob { priority: Priority::MAX, ..job });
+    let harness = harness.with_redrive(|redrive| redrive.with_enqueue(urgent));
+    let adds = [Add { a: 1, b: 0 }, Add { a: 2, b: 0 }];
+    harness.redrive().enqueue_all(adds.clone()).await.unwrap();
+    assert_eq!(harness.enqueued::<Add>().await, adds);
+    harness.refute_enqueued::<Add>(|add| add.a == 3).await;
+    harness.refute_enqueued::<Try>(|_| true).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = r#"no add that was asked for is enqueued; there are: [{"a":1,"b":0}]"#)]
+async fn an_assertion_that_fails_shows_what_is_there() {
+    let (harness, _) = harness();
+    harness.redrive().enqueue(Add { a: 1, b: 0 }).await.unwrap();
+    harness.assert_enqueued::<Add>(|add| add.a == 2).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = r#"add is enqueued and should not be: [{"a":1,"b":0}]"#)]
+async fn a_refutation_that_fails_shows_what_is_there() {
+    let (harness, _) = harness();
+    harness.redrive().enqueue(Add { a: 1, b: 0 }).await.unwrap();
+    harness.refute_enqueued::<Add>(|add| add.a == 1).await;
+}
