@@ -9,8 +9,9 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 11] = [
+const DIRECTIONS: [(&str, &[&str]); 12] = [
     ("redrive-core", &[]),
+    ("redrive-bodies", &["redrive-core"]),
     ("redrive-store-sqlite", &["redrive-core"]),
     ("redrive-store-postgres", &["redrive-core"]),
     ("redrive-worker", &["redrive-core"]),
@@ -28,7 +29,7 @@ const DIRECTIONS: [(&str, &[&str]); 11] = [
             "redrive-server",
         ],
     ),
-    ("redrive-delivery", &["redrive-core", "redrive-worker"]),
+    ("redrive-delivery", &["redrive-bodies", "redrive-core", "redrive-worker"]),
     ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
     (
         "redrive-cli",
@@ -39,11 +40,12 @@ const DIRECTIONS: [(&str, &[&str]); 11] = [
 
 /// Crates that only some of ours may use, so that each kind of knowledge has one home. The benchmark has them too where
 /// it holds one of ours against the bare thing: SQLite without the engine, an endpoint without the service.
-const RESERVED: [(&str, &[&str]); 4] = [
+const RESERVED: [(&str, &[&str]); 5] = [
     ("rusqlite", &["redrive-store-sqlite", "redrive-bench"]),
     ("tokio-postgres", &["redrive-store-postgres", "redrive-bench"]),
     ("clap", &["redrive-cli", "redrive-bench", "xtask"]),
     ("axum", &["redrive-server", "redrive-bench"]),
+    ("object_store", &["redrive-bodies"]),
 ];
 
 /// What core must not use at all, not even through others.

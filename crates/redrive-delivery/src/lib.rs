@@ -1,7 +1,6 @@
 //! Delivers HTTP and gRPC calls under a policy, without making an outage worse.
 
 mod answer;
-pub mod bodies;
 pub mod call;
 pub mod deliver;
 pub mod dial;
@@ -20,14 +19,12 @@ pub mod retry_after;
 pub mod secrets;
 pub mod sign;
 pub mod target;
-mod tenant;
 mod tls;
 mod transport;
 mod upload;
 mod wire;
 
 pub use answer::{ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX};
-pub use bodies::{Bodies, BodyRef};
 pub use call::{Call, CallBody, Passport};
 pub use deliver::{Deliverer, KIND, Parts};
 pub use dial::{Peer, Protocol, Resolve};
@@ -36,6 +33,8 @@ pub use exchange::{Exchange, Outgoing, Sort, Trouble};
 pub use grpc::GRPC_ANSWER_BYTES_MAX;
 pub use guard::{Guard, Refused};
 pub use progress::Progress;
+pub use redrive_bodies as bodies;
+pub use redrive_bodies::{Bodies, BodyRef};
 pub use target::{Origin, Scheme, Target};
 pub use transport::{Transport, TransportError, TransportSettings};
 pub use upload::{BoxError, Upload};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use redrive_bodies::folder;
 use redrive_core::records::{Change, Expect, Record, Records, Written};
 use redrive_core::{Invalid, StoreError, Tenant, Timestamp};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -15,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::sign::SigningSecret;
-use crate::tenant::folder;
 
 /// The kind of the records.
 pub const KIND: &str = "signing-secret";

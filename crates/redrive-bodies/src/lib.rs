@@ -3,7 +3,9 @@
 mod address;
 mod claim;
 mod collect;
+mod encoding;
 mod reference;
+mod tenant;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -29,9 +31,9 @@ pub use address::OpenError;
 use claim::{BodyState, Held};
 pub use claim::{ClaimError, claim_for};
 pub use collect::ORPHAN_AGE;
+pub use encoding::hex;
 pub use reference::BodyRef;
-
-use crate::tenant::folder;
+pub use tenant::folder;
 
 /// The kind of the records, one for each body.
 pub const KIND: &str = "body";

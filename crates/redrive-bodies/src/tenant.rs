@@ -6,6 +6,6 @@ use ring::digest::{SHA256, digest};
 use crate::encoding::hex;
 
 /// The SHA-256 of the tenant's name: whatever it contains, it stays in its place, and no other tenant gets there.
-pub(crate) fn folder(tenant: &Tenant) -> String {
+pub fn folder(tenant: &Tenant) -> String {
     hex(digest(&SHA256, tenant.as_str().as_bytes()).as_ref())
 }
