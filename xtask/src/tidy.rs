@@ -16,7 +16,16 @@ const DIRECTIONS: [(&str, &[&str]); 12] = [
     ("redrive-store-postgres", &["redrive-core"]),
     ("redrive-worker", &["redrive-core"]),
     ("redrive-testkit", &["redrive-core", "redrive-worker"]),
-    ("redrive", &["redrive-core", "redrive-worker", "redrive-store-sqlite", "redrive-store-postgres"]),
+    (
+        "redrive",
+        &[
+            "redrive-bodies",
+            "redrive-core",
+            "redrive-worker",
+            "redrive-store-sqlite",
+            "redrive-store-postgres",
+        ],
+    ),
     (
         "redrive-bench",
         &[

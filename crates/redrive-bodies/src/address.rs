@@ -23,7 +23,7 @@ pub enum OpenError {
     #[error("{0:?} is no place for bodies; use file:FOLDER, s3://BUCKET/PREFIX or memory:")]
     Address(String),
     /// The folder cannot be made.
-    #[error("the folder {} for bodies cannot be made; choose one that can be written with --bodies", .0.display())]
+    #[error("the folder {} for bodies cannot be made; choose one that can be written", .0.display())]
     Folder(PathBuf, #[source] std::io::Error),
     /// The bucket cannot be addressed.
     #[error("the bucket of {0:?} cannot be addressed; set AWS_REGION, AWS_ENDPOINT_URL and the credentials")]

@@ -6,6 +6,7 @@ mod collect;
 mod encoding;
 mod reference;
 mod tenant;
+mod whole;
 
 use std::path::PathBuf;
 use std::pin::pin;

@@ -115,6 +115,7 @@ async fn round_trip(world: &World) {
         assert_eq!(hex(body.sha256()), hex(ring::digest::digest(&SHA256, &whole).as_ref()));
         assert!(world.bodies.exists(&body, &me()).await.unwrap());
         assert_eq!(read(world.bodies.get(&body, &me()).await.unwrap()).await, whole);
+        assert_eq!(world.bodies.whole(&body, &me()).await.unwrap(), whole);
         let mut seen = vec![];
         let look = |chunk: &[u8]| seen.extend_from_slice(chunk);
         let verified = world.bodies.verified_with(&body, &me(), look).await.unwrap();
@@ -187,6 +188,8 @@ async fn a_damaged_or_missing_body_is_lost() {
         fs::write(&file, damaged).unwrap();
         let verified = world.bodies.verified(&body, &me()).await;
         assert!(matches!(verified, Err(GetError::Lost(_))), "{damaged}: {verified:?}");
+        let whole = world.bodies.whole(&body, &me()).await;
+        assert!(matches!(whole, Err(GetError::Lost(_))), "{damaged}: {whole:?}");
         let unchecked = world.bodies.get(&body, &me()).await;
         assert_eq!(
             unchecked.is_ok(),
@@ -198,6 +201,16 @@ async fn a_damaged_or_missing_body_is_lost() {
     assert!(world.bodies.verified(&body, &me()).await.is_ok());
     fs::remove_file(&file).unwrap();
     assert!(matches!(world.bodies.verified(&body, &me()).await, Err(GetError::Lost(_))));
+}
+
+#[tokio::test]
+async fn a_body_that_is_put_for_a_task_is_kept_for_it() {
+    let world = World::in_folder();
+    let body = world.bodies.put_for(&world.store, &me(), job(1), "hello", world.now()).await.unwrap();
+    world.enqueue(1).await;
+    world.clock.advance(2 * DAY);
+    assert_eq!(world.collect().await, 0);
+    assert_eq!(world.bodies.whole(&body, &me()).await.unwrap(), b"hello");
 }
 
 #[tokio::test]

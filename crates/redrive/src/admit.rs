@@ -50,11 +50,11 @@ impl Redrive {
         self
     }
 
-    /// Leads a job past everything that may change or refuse it.
+    /// Leads a job past everything that may change or refuse it, and sets a payload aside that is too large for a row.
     pub(crate) async fn admit(&self, mut job: NewJob) -> Result<NewJob, Error> {
         for gate in &*self.gates {
             job = gate.admit(job).await?;
         }
-        Ok(job)
+        self.set_aside(job).await
     }
 }

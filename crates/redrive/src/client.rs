@@ -22,6 +22,9 @@ pub struct Redrive {
     inner: Arc<Inner>,
     /// What jobs pass on their way in.
     pub(crate) gates: Arc<[Arc<dyn EnqueueMiddleware>]>,
+    /// Where large payloads are kept.
+    #[cfg(feature = "bodies")]
+    pub(crate) bodies: Option<redrive_bodies::Bodies>,
     /// The trace that enqueues belong to, in a handler.
     pub(crate) trace: Option<Trace>,
 }
@@ -67,7 +70,13 @@ impl Redrive {
     }
 
     fn of(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), gates: Arc::new([]), trace: None }
+        Self {
+            inner: Arc::new(inner),
+            gates: Arc::new([]),
+            #[cfg(feature = "bodies")]
+            bodies: None,
+            trace: None,
+        }
     }
 
     /// Enqueues a task: await it, or set options first.

@@ -28,6 +28,10 @@ pub enum Error {
     /// A middleware refused the job; see [`crate::Redrive::with_enqueue`].
     #[error("the job was refused: {0}")]
     Refused(String),
+    /// A large payload could not be put into the object store.
+    #[cfg(feature = "bodies")]
+    #[error("the payload is too large for a row, and could not be put into the object store")]
+    Body(#[from] redrive_bodies::PutError),
     /// The address names no store that this build knows.
     #[error("{0}")]
     Address(String),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::Outcome;
+use redrive_core::{Job, Outcome};
 use redrive_worker::Handler;
 use tracing::Instrument as _;
 
@@ -47,9 +47,14 @@ impl Handle {
 
 #[async_trait]
 impl Handler for Handle {
-    async fn run(&self, attempt: redrive_worker::Context) -> Outcome {
+    async fn run(&self, mut attempt: redrive_worker::Context) -> Outcome {
         let Shared { redrive, states, around } = &*self.shared;
         let span = handle_span(&attempt.job);
+        match redrive.fetch(&attempt.job).await {
+            Ok(None) => {}
+            Ok(Some(payload)) => attempt.job = Arc::new(Job { payload, ..Job::clone(&attempt.job) }),
+            Err(outcome) => return outcome,
+        }
         let history = match History::load(attempt.clone(), self.determinism).await {
             Ok(history) => history,
             Err(error) => {

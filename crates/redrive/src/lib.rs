@@ -55,6 +55,7 @@
 
 mod admit;
 mod batch;
+mod bodies;
 mod client;
 mod context;
 mod doctor;
@@ -79,6 +80,8 @@ mod worker;
 
 pub use admit::EnqueueMiddleware;
 pub use batch::IntoEnqueue;
+#[cfg(feature = "bodies")]
+pub use bodies::INLINE_BYTES_MAX;
 pub use client::Redrive;
 pub use context::Context;
 pub use doctor::doctor;

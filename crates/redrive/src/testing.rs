@@ -121,12 +121,14 @@ impl Harness {
 
     /// The tasks of a type that wait for their turn or their time, oldest first.
     pub async fn enqueued<T: Task>(&self) -> Vec<T> {
-        let jobs = self.waiting(T::KIND).await;
-        let parse = |job: &Job| {
-            serde_json::from_slice(&job.payload)
-                .unwrap_or_else(|error| panic!("job {} is no {}: {error}", job.id, T::KIND))
-        };
-        jobs.iter().map(parse).collect()
+        let mut tasks = Vec::new();
+        for job in self.waiting(T::KIND).await {
+            let large = self.redrive.fetch(&job).await;
+            let large = large.unwrap_or_else(|why| panic!("job {} cannot be read: {why:?}", job.id));
+            let task = serde_json::from_slice(large.as_deref().unwrap_or(&job.payload));
+            tasks.push(task.unwrap_or_else(|error| panic!("job {} is no {}: {error}", job.id, T::KIND)));
+        }
+        tasks
     }
 
     /// Panics unless a task of a type that `wanted` accepts waits for its turn or its time.

@@ -180,18 +180,22 @@ impl TaskWorker {
             worker = register(worker, &shared)?;
         }
         let schedules = self.schedules.then(|| Driver::new(shared.redrive.clone(), poll));
-        Ok(worker.run_until(drive_until(schedules, shutdown)).await?)
+        Ok(worker.run_until(tend_until(shared.redrive.clone(), schedules, shutdown)).await?)
     }
 }
 
-/// Drives schedules until `shutdown` is ready: what begins then is not their doing.
-async fn drive_until(schedules: Option<Driver>, shutdown: impl Future<Output = ()>) {
-    match schedules {
-        Some(driver) => tokio::select! {
-            () = driver.run() => {}
-            () = shutdown => {}
-        },
-        None => shutdown.await,
+/// Drives schedules and removes bodies until `shutdown` is ready: what begins then is not their doing.
+async fn tend_until(redrive: Redrive, schedules: Option<Driver>, shutdown: impl Future<Output = ()>) {
+    let schedules = async {
+        match schedules {
+            Some(driver) => driver.run().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = schedules => {}
+        () = redrive.collect_bodies() => {}
+        () = shutdown => {}
     }
 }
 

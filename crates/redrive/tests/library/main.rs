@@ -3,6 +3,7 @@
 
 mod admit;
 mod batch;
+mod bodies;
 mod context;
 mod events;
 mod middleware;

@@ -1,0 +1,109 @@
+//! Large payloads go by way of an object store, and what is lost there is said so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use redrive::{
+    Context, Enqueued, Error, INLINE_BYTES_MAX, Next, Policy, Reason, Redrive, State, Task, TaskWorker,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::stage::{job, open, output, work};
+
+/// As long as it says, and a little more as JSON.
+#[derive(Serialize, Deserialize)]
+struct Import(String);
+
+impl Task for Import {
+    const KIND: &'static str = "import";
+    type Output = usize;
+
+    fn policy() -> Policy {
+        Policy::default().with_max_attempts(1).unwrap()
+    }
+}
+
+fn import(bytes: usize) -> Import {
+    // Two quotes are around it.
+    Import("x".repeat(bytes - 2))
+}
+
+async fn with_folder() -> (Redrive, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("file:{}", folder.path().display());
+    (open().await.with_bodies(&address).unwrap(), folder)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let tenants = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    tenants.flat_map(|tenant| fs::read_dir(tenant).unwrap()).map(|entry| entry.unwrap().path()).collect()
+}
+
+fn worker(redrive: &Redrive) -> TaskWorker {
+    redrive.worker().on(|import: Import, _: Context| async move { Ok(import.0.len() + 2) })
+}
+
+#[tokio::test]
+async fn a_large_payload_reaches_its_handler_whole() {
+    let (redrive, folder) = with_folder().await;
+    let sizes = [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 3_000_000];
+    let answers = redrive.enqueue_all(sizes.map(import)).await.unwrap();
+    let ids: Vec<_> = answers.into_iter().map(Enqueued::id).collect();
+    assert_eq!(files(folder.path()).len(), 2, "what fits stays on the row");
+    let seen = |cx: Context, next: Next| async move {
+        assert!(cx.job.payload.len() >= INLINE_BYTES_MAX, "middleware sees all of it");
+        next.run(cx).await
+    };
+    work(&redrive, worker(&redrive).around(seen), &ids).await;
+    for (id, size) in ids.into_iter().zip(sizes) {
+        assert_eq!(output(&redrive, id).await, size.to_string());
+        assert_eq!(job(&redrive, id).await.payload.len() > 200, size == INLINE_BYTES_MAX);
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_under_a_key_is_one_by_its_whole_payload() {
+    let (redrive, _folder) = with_folder().await;
+    let first = redrive.enqueue(import(100_000)).key("k").await.unwrap();
+    let again = redrive.enqueue(import(100_000)).key("k").await.unwrap();
+    let other = redrive.enqueue(import(100_001)).key("k").await.unwrap();
+    assert_eq!((again, other), (Enqueued::Existing(first.id()), Enqueued::Conflict(first.id())));
+}
+
+#[tokio::test]
+async fn what_is_lost_or_damaged_is_dead_for_that_reason() {
+    let (redrive, folder) = with_folder().await;
+    let lost = redrive.enqueue(import(100_000)).await.unwrap().id();
+    fs::remove_file(&files(folder.path())[0]).unwrap();
+    let damaged = redrive.enqueue(import(100_000)).await.unwrap().id();
+    fs::write(&files(folder.path())[0], "y".repeat(100_000)).unwrap();
+    work(&redrive, worker(&redrive), &[lost, damaged]).await;
+    for id in [lost, damaged] {
+        let job = job(&redrive, id).await;
+        assert_eq!((job.state, job.reason), (State::Dead, Some(Reason::BodyLost)), "{:?}", job.last_error);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_without_the_object_store_fails_and_says_what_it_needs() {
+    let (redrive, _folder) = with_folder().await;
+    let id = redrive.enqueue(import(100_000)).await.unwrap().id();
+    let plain = Redrive::on(redrive.backend().clone());
+    work(&plain, worker(&plain), &[id]).await;
+    let job = job(&redrive, id).await;
+    assert_eq!(job.reason, Some(Reason::AttemptsExhausted), "another worker could have done it");
+    assert!(job.last_error.unwrap().contains("Redrive::with_bodies"));
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_nowhere_is_refused_by_name() {
+    let (redrive, folder) = with_folder().await;
+    let huge = redrive.enqueue(import(64 * 1024 * 1024 + 1)).await.unwrap_err();
+    assert!(matches!(huge, Error::Body(_)), "{huge:?}");
+    assert!(files(folder.path()).is_empty());
+    let plain = Redrive::on(redrive.backend().clone());
+    let inline = plain.enqueue(import(100_000)).await.unwrap_err();
+    assert!(inline.to_string().starts_with("payload: is 100000 bytes long"), "{inline}");
+    let nowhere = plain.with_bodies("ftp://x").unwrap_err();
+    assert!(nowhere.to_string().contains("file:FOLDER"), "{nowhere}");
+}
