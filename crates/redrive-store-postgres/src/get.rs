@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use redrive_core::{Job, JobId, StoreError};
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
+use crate::found::keys;
 use crate::open::Inner;
 use crate::row;
 
 pub(crate) async fn get(inner: &Inner, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-    let keys: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let keys = keys(ids);
     let rows = inner.pool.query(include_str!("../sql/get.sql"), &[(&keys, Type::UUID_ARRAY)]).await?;
     let lanes = inner.lanes_of(&rows).await?;
     let mut found: HashMap<JobId, Job> = HashMap::with_capacity(rows.len());

@@ -6,13 +6,16 @@
 
 mod address;
 mod attempts;
+mod cancel;
 mod claim;
 mod columns;
+mod discard;
 mod doctor;
 mod enqueue;
 mod error;
 mod extend;
 mod floors;
+mod found;
 mod gather;
 mod get;
 mod lanes;
@@ -22,12 +25,13 @@ mod listen;
 mod look;
 mod migrate;
 mod open;
-mod operate;
 mod pool;
 mod prune;
 mod reclaim;
 mod records;
+mod redrive;
 mod row;
+mod run_now;
 mod settle;
 #[cfg(feature = "sqlx")]
 mod sqlx;
@@ -111,26 +115,26 @@ impl Store for PostgresStore {
 
     async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
         check_batch(ids.len())?;
-        operate::cancel(&self.inner, &ids).await
+        cancel::cancel(&self.inner, &ids).await
     }
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         check_batch(ids.len())?;
-        let redriven = operate::redrive(&self.inner, &ids).await?;
+        let redriven = redrive::redrive(&self.inner, &ids).await?;
         self.wake_if(redriven.contains(&Redriven::Done));
         Ok(redriven)
     }
 
     async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
         check_batch(ids.len())?;
-        let hurried = operate::run_now(&self.inner, &ids).await?;
+        let hurried = run_now::run_now(&self.inner, &ids).await?;
         self.wake_if(hurried.contains(&RunNow::Done));
         Ok(hurried)
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
         check_batch(ids.len())?;
-        operate::discard(&self.inner, &ids).await
+        discard::discard(&self.inner, &ids).await
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
