@@ -14,13 +14,14 @@ due AS MATERIALIZED (
 ), claimed AS (
   UPDATE redrive.jobs
   SET state = 2, attempt = attempt + 1, epoch = epoch + 1, started_at = clock.now,
-    lease_until = clock.now + coalesce(lease_ms, $9::bigint), worker = $8::text
+    lease_until = clock.now + coalesce(lease_ms, $9::bigint), worker = $8::text, awaits = NULL
   FROM due, clock
   WHERE jobs.ctid = due.place
   RETURNING
     jobs.id, jobs.lane, jobs.state, jobs.next_run_at, run, attempt, epoch, created_at, began_at, started_at, lease_until,
     finished_at, wait_ms, timeout_ms, lease_ms, cancel_requested, last_status, tenant, policy, worker, key, reason,
-    subject, last_error, metadata, payload, output
+    subject, last_error, metadata, payload, output, parent, branch, awaits, awaits_name, awaits_branch,
+    awaits_failures, held
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lane, state, -count(*) FROM due GROUP BY lane, state

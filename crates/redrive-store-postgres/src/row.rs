@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use redrive_core::store::Unreadable;
 use redrive_core::{
-    IdempotencyKey, Invalid, Job, JobId, Lease, PolicyRef, State, StoreError, Tenant, Timestamp, WorkerId,
+    Await, IdempotencyKey, Invalid, Job, JobId, Lease, Parent, PolicyRef, SignalName, State, StoreError,
+    Tenant, Timestamp, WorkerId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -14,7 +15,7 @@ use crate::error::Sorted;
 use crate::lanes::Lanes;
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 27] = [
+pub(crate) const COLUMNS: [&str; 34] = [
     "id",
     "lane",
     "state",
@@ -42,6 +43,13 @@ pub(crate) const COLUMNS: [&str; 27] = [
     "metadata",
     "payload",
     "output",
+    "parent",
+    "branch",
+    "awaits",
+    "awaits_name",
+    "awaits_branch",
+    "awaits_failures",
+    "held",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -103,6 +111,9 @@ impl<'a> Reader<'a> {
             metadata: column(row, 24)?,
             timeout: millis(row, 13)?,
             lease: millis(row, 14)?,
+            parent: parent(row)?,
+            awaits: awaits(row)?,
+            held: column(row, 33)?,
             run: number(row, 4)?,
             attempt: number(row, 5)?,
             epoch,
@@ -172,6 +183,31 @@ pub(crate) fn id_and_state(row: &Row) -> Result<(Uuid, State), StoreError> {
     let state = state(code).ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?;
     Ok((id, state))
 }
+
+fn parent(row: &Row) -> Result<Option<Parent>, Invalid> {
+    let Some(id) = column::<Option<Uuid>>(row, 27)? else { return Ok(None) };
+    Ok(Some(Parent { id: JobId(id), branch: column::<i32>(row, 28)? as u32 }))
+}
+
+/// What a row waits for; a claim leaves what its code comes with.
+fn awaits(row: &Row) -> Result<Option<Await>, Invalid> {
+    let Some(code) = column::<Option<i16>>(row, 29)? else { return Ok(None) };
+    Ok(Some(match code {
+        SIGNAL => Await::Signal(SignalName::new(column::<&str>(row, 30)?)?),
+        CHILDREN => Await::Children {
+            branch: column::<i32>(row, 31)? as u32,
+            failures_max: u32::try_from(column::<i64>(row, 32)?)
+                .map_err(|_| damaged(32, "is no number of failures"))?,
+        },
+        UNHOLD => Await::Unhold,
+        _ => return Err(damaged(29, "is nothing to wait for")),
+    }))
+}
+
+/// The codes of [`Await`]; they never change meaning.
+pub(crate) const SIGNAL: i16 = 0;
+pub(crate) const CHILDREN: i16 = 1;
+pub(crate) const UNHOLD: i16 = 2;
 
 /// An instant that may be absent.
 fn instant(row: &Row, index: usize) -> Result<Option<Timestamp>, Invalid> {

@@ -29,11 +29,21 @@ impl Expected {
 }
 
 /// All of them, in the order of their names; a test holds them against freshly made tables.
-const EXPECTED: [Expected; 11] = [
+const EXPECTED: [Expected; 19] = [
     Expected {
         name: "attempts_pkey",
         definition: "CREATE UNIQUE INDEX attempts_pkey ON redrive.attempts USING btree (job, epoch)",
         without: (Gravity::Grave, "an attempt may be logged twice, and reading a log reads them all"),
+    },
+    Expected {
+        name: "jobs_awaiting",
+        definition: "CREATE INDEX jobs_awaiting ON redrive.jobs USING btree (id) WHERE (awaits IS NOT NULL)",
+        without: (Gravity::Grave, "each sweep for jobs that wait reads every job"),
+    },
+    Expected {
+        name: "jobs_children",
+        definition: "CREATE INDEX jobs_children ON redrive.jobs USING btree (parent, branch, state) WHERE (parent IS NOT NULL)",
+        without: (Gravity::Grave, "each end of a child reads every job, and so does each cancel"),
     },
     Expected {
         name: "jobs_dead",
@@ -84,6 +94,36 @@ const EXPECTED: [Expected; 11] = [
         name: "schema_pkey",
         definition: "CREATE UNIQUE INDEX schema_pkey ON redrive.schema USING btree (version)",
         without: (Gravity::Warning, "a migration could be noted twice"),
+    },
+    Expected {
+        name: "signals_pkey",
+        definition: "CREATE UNIQUE INDEX signals_pkey ON redrive.signals USING btree (job, id)",
+        without: (Gravity::Grave, "signals fail"),
+    },
+    Expected {
+        name: "signals_untaken",
+        definition: "CREATE INDEX signals_untaken ON redrive.signals USING btree (job, name, seq) WHERE (NOT taken)",
+        without: (Gravity::Warning, "a look for a signal reads all that its job ever had"),
+    },
+    Expected {
+        name: "steps_pkey",
+        definition: "CREATE UNIQUE INDEX steps_pkey ON redrive.steps USING btree (job, place)",
+        without: (Gravity::Grave, "a step may be remembered twice, and recalling reads them all"),
+    },
+    Expected {
+        name: "uniques_gone",
+        definition: "CREATE INDEX uniques_gone ON redrive.uniques USING btree (until) WHERE gone",
+        without: (Gravity::Warning, "removing old unique keys reads them all"),
+    },
+    Expected {
+        name: "uniques_job",
+        definition: "CREATE INDEX uniques_job ON redrive.uniques USING btree (job)",
+        without: (Gravity::Warning, "removing old jobs reads every unique key"),
+    },
+    Expected {
+        name: "uniques_pkey",
+        definition: "CREATE UNIQUE INDEX uniques_pkey ON redrive.uniques USING btree (tenant, kind, key)",
+        without: (Gravity::Grave, "enqueues with a unique key fail"),
     },
 ];
 
