@@ -15,9 +15,11 @@ mod enqueue;
 mod error;
 mod extend;
 mod floors;
+mod forget;
 mod found;
 mod gather;
 mod get;
+mod hold;
 mod lanes;
 mod leases;
 mod list;
@@ -27,15 +29,21 @@ mod migrate;
 mod open;
 mod pool;
 mod prune;
+mod recall;
 mod reclaim;
 mod records;
 mod redrive;
+mod remember;
+mod resume;
 mod row;
 mod run_now;
 mod settle;
+mod signal;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod stats;
+mod steps;
+mod sweep;
 mod tls;
 mod transaction;
 
@@ -77,12 +85,8 @@ impl Store for PostgresStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         check_batch(jobs.len())?;
         enqueue::check(&jobs)?;
-        let enqueued = if jobs.len() < gather::LARGE {
-            gather::Gather::enqueue(&self.inner, jobs).await?
-        } else {
-            enqueue::enqueue(&self.inner, &jobs).await?
-        };
-        self.wake_if(enqueued.iter().any(|each| matches!(each, Enqueued::Created(_))));
+        let enqueued = gather::together(&self.inner, jobs).await?;
+        self.wake_if(enqueued.iter().any(enqueue::wakes));
         Ok(enqueued)
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redrive_core::steps::Memory;
 use redrive_core::store::Wake;
 use redrive_core::{Clock, NewJob, Start, StoreError, Timestamp};
 use tokio::runtime::Runtime;
@@ -74,7 +75,8 @@ impl PostgresStore {
             lanes,
             floors: Mutex::default(),
             leases: Mutex::default(),
-            gather: Gather::default(),
+            enqueues: Gather::default(),
+            memories: Gather::default(),
             clock: options.clock,
             wakes,
             seen,
@@ -138,7 +140,8 @@ pub(crate) struct Inner {
     pub(crate) lanes: SharedLanes,
     floors: Mutex<Floors>,
     leases: Mutex<LeaseFloors>,
-    pub(crate) gather: Gather,
+    pub(crate) enqueues: Gather<NewJob>,
+    pub(crate) memories: Gather<Memory>,
     clock: Option<Arc<dyn Clock>>,
     wakes: Arc<watch::Sender<u64>>,
     seen: watch::Receiver<u64>,
@@ -193,7 +196,7 @@ impl Inner {
     }
 
     /// Makes claims look where these jobs will be, if their time has passed already.
-    pub(crate) fn expect(&self, jobs: &[NewJob]) {
+    pub(crate) fn expect<'a>(&self, jobs: impl IntoIterator<Item = &'a NewJob>) {
         for job in jobs {
             if let Start::At(at) = job.start {
                 self.floors().lower(at);
