@@ -1,7 +1,7 @@
 //! Jobs as columns, so that one statement adds many.
 
 use redrive_core::time::ceil_ms;
-use redrive_core::{NewJob, Start, StoreError};
+use redrive_core::{NewJob, Start, StoreError, UniqueRule};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) subjects: Vec<Option<&'a str>>,
     pub(crate) metadata: Vec<Option<&'a str>>,
     pub(crate) payloads: Vec<&'a [u8]>,
+    pub(crate) parents: Vec<Option<Uuid>>,
+    pub(crate) branches: Vec<Option<i32>>,
 }
 
 impl<'a> Columns<'a> {
@@ -31,10 +33,15 @@ impl<'a> Columns<'a> {
     pub(crate) fn new(jobs: impl IntoIterator<Item = &'a NewJob>, lanes: &Lanes) -> Result<Self, StoreError> {
         let mut columns = Self::default();
         for job in jobs {
-            let lane = lanes.number(job).ok_or_else(|| StoreError::Failed("a lane has no number".into()))?;
-            columns.push(job, lane);
+            columns.add(job, lanes)?;
         }
         Ok(columns)
+    }
+
+    fn add(&mut self, job: &'a NewJob, lanes: &Lanes) -> Result<(), StoreError> {
+        let lane = lanes.number(job).ok_or_else(|| StoreError::Failed("a lane has no number".into()))?;
+        self.push(job, lane);
+        Ok(())
     }
 
     fn push(&mut self, job: &'a NewJob, lane: i32) {
@@ -57,10 +64,12 @@ impl<'a> Columns<'a> {
         self.subjects.push(job.subject.as_deref());
         self.metadata.push(job.metadata.as_deref());
         self.payloads.push(&job.payload);
+        self.parents.push(job.parent.map(|parent| parent.id.0));
+        self.branches.push(job.parent.map(|parent| parent.branch as i32));
     }
 
     /// The columns as parameters.
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 13] {
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 15] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.lanes, Type::INT4_ARRAY),
@@ -75,6 +84,64 @@ impl<'a> Columns<'a> {
             (&self.subjects, Type::TEXT_ARRAY),
             (&self.metadata, Type::TEXT_ARRAY),
             (&self.payloads, Type::BYTEA_ARRAY),
+            (&self.parents, Type::UUID_ARRAY),
+            (&self.branches, Type::INT4_ARRAY),
         ]
     }
+}
+
+/// The columns of new jobs with unique keys, in the order of `enqueue_unique.sql`.
+#[derive(Debug, Default)]
+pub(crate) struct UniqueColumns<'a> {
+    pub(crate) jobs: Columns<'a>,
+    pub(crate) kinds: Vec<&'a str>,
+    pub(crate) keys: Vec<&'a str>,
+    pub(crate) rules: Vec<i16>,
+    pub(crate) spans: Vec<Option<i64>>,
+}
+
+impl<'a> UniqueColumns<'a> {
+    /// The columns of those of these jobs that have a unique key.
+    pub(crate) fn new(jobs: impl IntoIterator<Item = &'a NewJob>, lanes: &Lanes) -> Result<Self, StoreError> {
+        let mut columns = Self::default();
+        for (job, unique) in jobs.into_iter().filter_map(|job| Some((job, job.unique.as_ref()?))) {
+            let (rule, span) = match unique.rule {
+                UniqueRule::Live => (LIVE, None),
+                UniqueRule::For(span) => (FOR, Some(ceil_ms(span))),
+                UniqueRule::Replace => (REPLACE, None),
+            };
+            columns.jobs.add(job, lanes)?;
+            columns.kinds.push(job.kind.as_str());
+            columns.keys.push(unique.key.as_str());
+            columns.rules.push(rule);
+            columns.spans.push(span);
+        }
+        Ok(columns)
+    }
+
+    /// The columns as parameters.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = Parameter<'_>> {
+        let unique: [Parameter<'_>; 4] = [
+            (&self.kinds, Type::TEXT_ARRAY),
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.rules, Type::INT2_ARRAY),
+            (&self.spans, Type::INT8_ARRAY),
+        ];
+        self.jobs.parameters().into_iter().chain(unique)
+    }
+}
+
+/// The codes of [`UniqueRule`] in `enqueue_unique.sql`.
+const LIVE: i16 = 0;
+const FOR: i16 = 1;
+const REPLACE: i16 = 2;
+
+/// The latest instant that one of these jobs is due at, to refuse all of them before anything is written. Spans were checked
+/// before; for an instant only the store's clock can tell.
+pub(crate) fn latest<'a>(jobs: impl IntoIterator<Item = &'a NewJob>) -> Option<i64> {
+    let at = |job: &NewJob| match job.start {
+        Start::At(at) => Some(at.as_ms()),
+        Start::Now | Start::After(_) => None,
+    };
+    jobs.into_iter().filter_map(at).max()
 }

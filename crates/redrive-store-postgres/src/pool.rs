@@ -73,6 +73,22 @@ impl Pool {
             .await
     }
 
+    /// Runs several statements as one transaction: what fails leaves nothing behind. One that is given up on ends with its
+    /// connection.
+    pub(crate) async fn transaction<T>(
+        &self,
+        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.with_patience(self.patience, async |client| {
+            client.batch_execute("BEGIN").await.sorted()?;
+            let called = call(client).await;
+            let end = if called.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            client.batch_execute(end).await.sorted()?;
+            called
+        })
+        .await
+    }
+
     /// Runs what needs one connection for several statements, with a patience of its own. A transaction that it begins
     /// it must end.
     pub(crate) async fn with_patience<T>(
@@ -134,5 +150,11 @@ impl Drop for Borrowed<'_> {
 impl Query for Pool {
     async fn typed(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StoreError> {
         self.query(sql, parameters).await
+    }
+}
+
+impl Query for Client {
+    async fn typed(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.query_typed(sql, parameters).await.sorted()
     }
 }

@@ -1,17 +1,15 @@
 //! Enqueues inside a transaction of sqlx's.
 
-use redrive_core::limits::HORIZON;
 use redrive_core::store::{Enqueued, check_batch};
-use redrive_core::time::ceil_ms;
 use redrive_core::{NewJob, StoreError};
 use sqlx_core::Error;
-use sqlx_core::query::query;
+use sqlx_core::query::{Query, query};
 use sqlx_core::row::Row as _;
-use sqlx_postgres::{PgConnection, PgRow};
+use sqlx_postgres::{PgArguments, PgConnection, PgRow, Postgres};
 
 use crate::PostgresStore;
-use crate::columns::Columns;
-use crate::enqueue::{self, FIND, Found, INSERT, Inserted, Sink, Wanted};
+use crate::columns::{Columns, UniqueColumns};
+use crate::enqueue::{self, Decided, FIND, Found, INSERT, INSERT_UNIQUE, Inserted, Limit, Sink, Wanted};
 
 impl PostgresStore {
     /// Adds jobs in a transaction of sqlx's, which must be one on this store's database: pass `&mut *transaction`. They
@@ -36,27 +34,9 @@ impl PostgresStore {
 struct Within<'a>(&'a mut PgConnection);
 
 impl Sink for Within<'_> {
-    async fn insert(&mut self, now: Option<i64>, columns: &Columns<'_>) -> Result<Inserted, StoreError> {
-        let row = query(INSERT)
-            .bind(now)
-            .bind(ceil_ms(HORIZON))
-            .bind(columns.ids.len() as i64)
-            .bind(&columns.ids)
-            .bind(&columns.lanes)
-            .bind(&columns.at)
-            .bind(&columns.after)
-            .bind(&columns.timeouts)
-            .bind(&columns.leases)
-            .bind(&columns.tenants)
-            .bind(&columns.policies)
-            .bind(&columns.keys)
-            .bind(&columns.fingerprints)
-            .bind(&columns.subjects)
-            .bind(&columns.metadata)
-            .bind(&columns.payloads)
-            .fetch_one(&mut *self.0)
-            .await
-            .map_err(sort)?;
+    async fn insert(&mut self, limit: &Limit, columns: &Columns<'_>) -> Result<Inserted, StoreError> {
+        let asked = bind_limit(query(INSERT), limit).bind(columns.ids.len() as i64);
+        let row = bind_jobs(asked, columns).fetch_one(&mut *self.0).await.map_err(sort)?;
         Ok(Inserted {
             late: row.try_get("late").map_err(sort)?,
             added: row.try_get("added").map_err(sort)?,
@@ -77,6 +57,54 @@ impl Sink for Within<'_> {
         };
         rows.iter().map(found).collect()
     }
+
+    async fn insert_unique(
+        &mut self,
+        limit: &Limit,
+        columns: &UniqueColumns<'_>,
+    ) -> Result<Vec<Decided>, StoreError> {
+        let asked = bind_jobs(bind_limit(query(INSERT_UNIQUE), limit), &columns.jobs)
+            .bind(&columns.kinds)
+            .bind(&columns.keys)
+            .bind(&columns.rules)
+            .bind(&columns.spans);
+        let rows = asked.fetch_all(&mut *self.0).await.map_err(sort)?;
+        let decided = |row: &PgRow| {
+            Ok(Decided {
+                late: row.try_get("late").map_err(sort)?,
+                place: row.try_get("place").map_err(sort)?,
+                created: row.try_get("created").map_err(sort)?,
+                existing: row.try_get("existing").map_err(sort)?,
+                replaced: row.try_get("replaced").map_err(sort)?,
+            })
+        };
+        rows.iter().map(decided).collect()
+    }
+}
+
+type Asked<'q> = Query<'q, Postgres, PgArguments>;
+
+fn bind_limit<'q>(asked: Asked<'q>, limit: &Limit) -> Asked<'q> {
+    asked.bind(limit.now).bind(limit.horizon).bind(limit.latest)
+}
+
+fn bind_jobs<'q>(asked: Asked<'q>, columns: &'q Columns<'_>) -> Asked<'q> {
+    asked
+        .bind(&columns.ids)
+        .bind(&columns.lanes)
+        .bind(&columns.at)
+        .bind(&columns.after)
+        .bind(&columns.timeouts)
+        .bind(&columns.leases)
+        .bind(&columns.tenants)
+        .bind(&columns.policies)
+        .bind(&columns.keys)
+        .bind(&columns.fingerprints)
+        .bind(&columns.subjects)
+        .bind(&columns.metadata)
+        .bind(&columns.payloads)
+        .bind(&columns.parents)
+        .bind(&columns.branches)
 }
 
 /// The caller's transaction is the caller's to try again, so little is told apart.
