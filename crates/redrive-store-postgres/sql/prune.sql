@@ -1,6 +1,7 @@
--- Removes jobs at the end of their retention with their logs, state by state as given, longest ended first, never more than
--- $4. What another prune has its hands on is passed over. $1 the time, none for the server's; $2, $3 states and how long
--- each is kept.
+-- Removes jobs at the end of their retention with their logs, steps and signals, and their unique keys unless these were
+-- promised for longer; state by state as given, longest ended first, never more than $4. Children whose parent may still
+-- ask for them stay. What another prune has its hands on is passed over. $1 the time, none for the server's; $2, $3 states
+-- and how long each is kept.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), expired AS MATERIALIZED (
@@ -8,6 +9,8 @@ WITH clock AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT jobs.id, jobs.lane, jobs.state FROM redrive.jobs
     WHERE jobs.state > 3 AND jobs.state = kept.state AND jobs.finished_at <= clock.now - kept.ms
+      -- A value and no EXISTS, which the planner would make a join with every parent.
+      AND (jobs.parent IS NULL OR coalesce((SELECT above.state FROM redrive.jobs AS above WHERE above.id = jobs.parent), 4) > 3)
     ORDER BY jobs.finished_at, jobs.id
     LIMIT $4::bigint
     FOR UPDATE SKIP LOCKED
@@ -17,6 +20,15 @@ WITH clock AS MATERIALIZED (
   DELETE FROM redrive.jobs USING expired WHERE jobs.id = expired.id
 ), log AS (
   DELETE FROM redrive.attempts USING expired WHERE attempts.job = expired.id
+), steps AS (
+  DELETE FROM redrive.steps USING expired WHERE steps.job = expired.id
+), signals AS (
+  DELETE FROM redrive.signals USING expired WHERE signals.job = expired.id
+), released AS (
+  DELETE FROM redrive.uniques USING expired, clock
+  WHERE uniques.job = expired.id AND (uniques.until IS NULL OR uniques.until <= clock.now)
+), outlived AS (
+  UPDATE redrive.uniques SET gone = true FROM expired, clock WHERE uniques.job = expired.id AND uniques.until > clock.now
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs) SELECT lane, state, -count(*) FROM expired GROUP BY lane, state
 )
