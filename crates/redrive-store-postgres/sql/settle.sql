@@ -1,36 +1,42 @@
 -- Applies verdicts. The epoch shuts out a worker whose lease was reclaimed meanwhile. The log entry, the follow-ups and the
 -- counts are written with what they explain, for those leases alone that still held.
--- $1 the time, none for the server's; $2 how far ahead a follow-up is too far; one that is refuses them all.
+-- $1 the time, none for the server's; $2 how far ahead a follow-up is too far; $3 the latest instant that any follow-up is due
+-- at: one that is too far ahead refuses them all.
 -- The state is compared in a way that keeps the planner off the index of leases, whose dead entries it cannot see.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), given AS MATERIALIZED (
   SELECT * FROM unnest(
-    $3::uuid[], $4::bigint[], $5::smallint[], $6::smallint[], $7::bigint[], $8::integer[], $9::bigint[], $10::text[],
-    $11::integer[], $12::text[], $13::bytea[]
-  ) AS given (id, epoch, state, state_if_cancelling, wait_ms, refund, budget_pause, error, status, reason, output)
+    $4::uuid[], $5::bigint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::integer[], $10::bigint[], $11::text[],
+    $12::integer[], $13::text[], $14::bytea[], $15::smallint[], $16::text[], $17::integer[], $18::bigint[]
+  ) AS given (
+    id, epoch, state, state_if_cancelling, wait_ms, refund, budget_pause, error, status, reason, output, awaits,
+    awaits_name, awaits_branch, awaits_failures
+  )
 ), entries AS MATERIALIZED (
   SELECT * FROM unnest(
-    $14::uuid[], $15::bigint[], $16::integer[], $17::integer[], $18::bigint[], $19::bigint[], $20::text[], $21::text[],
-    $22::text[]
+    $19::uuid[], $20::bigint[], $21::integer[], $22::integer[], $23::bigint[], $24::bigint[], $25::text[], $26::text[],
+    $27::text[]
   ) AS entries (job, epoch, run, attempt, started_at, duration_ms, outcome, error, detail)
 ), follow_ups AS MATERIALIZED (
   SELECT * FROM unnest(
-    $23::uuid[], $24::bigint[], $25::uuid[], $26::integer[], $27::bigint[], $28::bigint[], $29::bigint[], $30::bigint[],
-    $31::text[], $32::text[], $33::text[], $34::bytea[], $35::text[], $36::text[], $37::bytea[]
+    $28::uuid[], $29::bigint[], $30::uuid[], $31::integer[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[],
+    $36::text[], $37::text[], $38::text[], $39::bytea[], $40::text[], $41::text[], $42::bytea[], $43::uuid[],
+    $44::integer[]
   ) AS follow_ups (
-    parent, epoch, id, lane, at, after, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject, metadata, payload
+    follows, epoch, id, lane, at, after, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject, metadata, payload,
+    parent, branch
   )
 ), late AS (
-  SELECT FROM follow_ups, clock WHERE follow_ups.at > clock.now + $2::bigint LIMIT 1
+  SELECT FROM clock WHERE $3::bigint > clock.now + $2::bigint
 ), settled AS (
   -- What would go on is cancelled when that was asked for meanwhile; what has ended stays.
   UPDATE redrive.jobs SET
     state = CASE WHEN jobs.cancel_requested THEN given.state_if_cancelling ELSE given.state END,
     finished_at = CASE WHEN CASE WHEN jobs.cancel_requested THEN given.state_if_cancelling ELSE given.state END > 3 THEN clock.now END,
     lease_until = NULL,
-    next_run_at = CASE WHEN CASE WHEN jobs.cancel_requested THEN given.state_if_cancelling ELSE given.state END < 2
-      THEN coalesce(clock.now + given.wait_ms, jobs.next_run_at) ELSE jobs.next_run_at END,
+    next_run_at = CASE WHEN CASE WHEN jobs.cancel_requested THEN given.state_if_cancelling ELSE given.state END < 4
+      THEN clock.now + coalesce(given.wait_ms, 0) ELSE jobs.next_run_at END,
     -- Only a wait between two attempts counts for decorrelated jitter; a snooze is no such wait.
     wait_ms = CASE WHEN CASE WHEN jobs.cancel_requested THEN given.state_if_cancelling ELSE given.state END = 1
       THEN coalesce(given.wait_ms, jobs.wait_ms) ELSE jobs.wait_ms END,
@@ -39,7 +45,12 @@ WITH clock AS MATERIALIZED (
     last_error = coalesce(given.error, jobs.last_error),
     last_status = coalesce(given.status, jobs.last_status),
     output = coalesce(given.output, jobs.output),
-    reason = given.reason
+    reason = given.reason,
+    awaits = CASE WHEN CASE WHEN jobs.cancel_requested THEN given.state_if_cancelling ELSE given.state END < 4
+      THEN given.awaits END,
+    awaits_name = given.awaits_name,
+    awaits_branch = given.awaits_branch,
+    awaits_failures = given.awaits_failures
   FROM clock, given
   WHERE jobs.id = given.id AND jobs.epoch = given.epoch AND jobs.state::integer = 2 AND NOT EXISTS (SELECT FROM late)
   RETURNING jobs.id, jobs.epoch, jobs.state, jobs.lane, jobs.worker, CASE WHEN jobs.state < 2 THEN given.wait_ms END AS wait_ms
@@ -54,12 +65,12 @@ WITH clock AS MATERIALIZED (
 ), followed AS (
   INSERT INTO redrive.jobs (
     id, lane, next_run_at, began_at, created_at, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject,
-    metadata, payload
+    metadata, payload, parent, branch
   )
   SELECT
     follow_ups.id, follow_ups.lane, coalesce(at, now + after), coalesce(at, now + after), now, timeout_ms, lease_ms, tenant,
-    policy, key, fingerprint, subject, metadata, payload
-  FROM clock, follow_ups JOIN settled ON settled.id = follow_ups.parent AND settled.epoch = follow_ups.epoch
+    policy, key, fingerprint, subject, metadata, payload, parent, branch
+  FROM clock, follow_ups JOIN settled ON settled.id = follow_ups.follows AND settled.epoch = follow_ups.epoch
   ON CONFLICT DO NOTHING
   RETURNING lane
 ), counted AS (

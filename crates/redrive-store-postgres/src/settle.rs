@@ -2,16 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use redrive_core::limits::HORIZON;
 use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
-use redrive_core::{Lease, NewJob, Reason, Start, StoreError};
+use redrive_core::{Await, Lease, NewJob, Reason, Start, State, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::columns::Columns;
-use crate::enqueue;
+use crate::enqueue::{self, Limit, Query};
 use crate::error::{Sorted, nothing};
 use crate::lanes::Lanes;
 use crate::open::Inner;
@@ -24,14 +23,7 @@ pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<
     } else {
         full(inner, settlements).await?
     };
-    let mut states = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? else { continue };
-        let (epoch, code): (i64, i16) = (row.try_get("epoch").sorted()?, row.try_get("state").sorted()?);
-        let state = row::state(code);
-        let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?;
-        states.insert((id, epoch), state);
-    }
+    let mut states = states(&rows)?;
     // The first of several settlements under one lease is the one that was made.
     let results = settlements.iter().map(|each| states.remove(&key(each.lease)));
     Ok(results.map(|state| state.map_or(Settled::LeaseLost, Settled::Applied)).collect())
@@ -48,21 +40,55 @@ async fn plain(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, St
 }
 
 async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, StoreError> {
-    for settlement in settlements {
-        enqueue::check(&settlement.follow_ups)?;
-    }
     let follow_ups: Vec<NewJob> = settlements.iter().flat_map(|each| each.follow_ups.clone()).collect();
+    enqueue::check(&follow_ups)?;
     let lanes = inner.lanes.with(&inner.pool, &follow_ups).await?;
     inner.expect(&follow_ups);
-    let given = Given::new(settlements, &lanes)?;
-    let (now, horizon) = (inner.manual_now(), ceil_ms(HORIZON));
-    let mut parameters: Vec<Parameter<'_>> = vec![(&now, Type::INT8), (&horizon, Type::INT8)];
+    let limit = Limit::new(inner.manual_now(), &follow_ups);
+    let given = Given::new(settlements);
+    if follow_ups.iter().all(|job| job.unique.is_none()) {
+        return apply(&*inner.pool, &limit, &given, &FollowUps::new(&given, &lanes)?).await;
+    }
+    // What holds a unique key has to be looked at first, which takes statements of their own.
+    let settling = inner.pool.transaction(async |client| {
+        let rows = apply(client, &limit, &given, &FollowUps::default()).await?;
+        let applied = states(&rows)?;
+        let held = |settlement: &&&Settlement| applied.contains_key(&key(settlement.lease));
+        let next = given.firsts.iter().filter(held).flat_map(|settlement| settlement.follow_ups.clone());
+        enqueue::add_all(&mut &*client, &lanes, limit.now, &next.collect::<Vec<_>>()).await?;
+        Ok(rows)
+    });
+    settling.await
+}
+
+/// Runs `settle.sql`.
+async fn apply(
+    to: &(impl Query + Sync),
+    limit: &Limit,
+    given: &Given<'_>,
+    follow_ups: &FollowUps<'_>,
+) -> Result<Vec<Row>, StoreError> {
+    let mut parameters: Vec<Parameter<'_>> = limit.parameters().to_vec();
     parameters.extend(given.parameters());
-    let rows = inner.pool.query(include_str!("../sql/settle.sql"), &parameters).await?;
+    parameters.extend(follow_ups.parameters());
+    let rows = to.typed(include_str!("../sql/settle.sql"), &parameters).await?;
     if rows.first().ok_or_else(nothing)?.try_get("late").sorted()? {
         return Err(Start::too_far().into());
     }
     Ok(rows)
+}
+
+/// The states that settlements led to, by their leases.
+fn states(rows: &[Row]) -> Result<HashMap<(Uuid, i64), State>, StoreError> {
+    let mut states = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? else { continue };
+        let (epoch, code): (i64, i16) = (row.try_get("epoch").sorted()?, row.try_get("state").sorted()?);
+        let state = row::state(code);
+        let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?;
+        states.insert((id, epoch), state);
+    }
+    Ok(states)
 }
 
 fn key(lease: Lease) -> (Uuid, i64) {
@@ -72,6 +98,8 @@ fn key(lease: Lease) -> (Uuid, i64) {
 /// Settlements as columns, in the order of `settle.sql`.
 #[derive(Default)]
 struct Given<'a> {
+    /// The first settlement of each lease, as they were given.
+    firsts: Vec<&'a Settlement>,
     ids: Vec<Uuid>,
     epochs: Vec<i64>,
     states: Vec<i16>,
@@ -83,10 +111,34 @@ struct Given<'a> {
     statuses: Vec<Option<i32>>,
     reasons: Vec<Option<&'static str>>,
     outputs: Vec<Option<&'a [u8]>>,
+    awaits: Awaits<'a>,
     entries: Entries<'a>,
-    parents: Vec<Uuid>,
-    parent_epochs: Vec<i64>,
-    follow_ups: Columns<'a>,
+}
+
+/// What settled jobs wait for as columns.
+#[derive(Default)]
+struct Awaits<'a> {
+    codes: Vec<Option<i16>>,
+    names: Vec<Option<&'a str>>,
+    branches: Vec<Option<i32>>,
+    failures: Vec<Option<i64>>,
+}
+
+impl<'a> Awaits<'a> {
+    fn push(&mut self, awaits: Option<&'a Await>) {
+        let (code, name, branch, failures) = match awaits {
+            None => (None, None, None, None),
+            Some(Await::Signal(name)) => (Some(row::SIGNAL), Some(name.as_str()), None, None),
+            Some(Await::Children { branch, failures_max }) => {
+                (Some(row::CHILDREN), None, Some(*branch as i32), Some(i64::from(*failures_max)))
+            }
+            Some(Await::Unhold) => (Some(row::UNHOLD), None, None, None),
+        };
+        self.codes.push(code);
+        self.names.push(name);
+        self.branches.push(branch);
+        self.failures.push(failures);
+    }
 }
 
 /// Log entries as columns.
@@ -103,24 +155,46 @@ struct Entries<'a> {
     details: Vec<Option<&'a str>>,
 }
 
+/// Jobs that follow settlements as columns, each with the lease that it follows.
+#[derive(Default)]
+struct FollowUps<'a> {
+    follows: Vec<Uuid>,
+    epochs: Vec<i64>,
+    jobs: Columns<'a>,
+}
+
+impl<'a> FollowUps<'a> {
+    fn new(given: &Given<'a>, lanes: &Lanes) -> Result<Self, StoreError> {
+        let jobs = given.firsts.iter().flat_map(|settlement| &settlement.follow_ups);
+        let mut follow_ups = Self { jobs: Columns::new(jobs, lanes)?, ..Self::default() };
+        for settlement in &given.firsts {
+            let (id, epoch) = key(settlement.lease);
+            follow_ups.follows.extend(settlement.follow_ups.iter().map(|_| id));
+            follow_ups.epochs.extend(settlement.follow_ups.iter().map(|_| epoch));
+        }
+        Ok(follow_ups)
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = Parameter<'_>> {
+        let leases: [Parameter<'_>; 2] =
+            [(&self.follows, Type::UUID_ARRAY), (&self.epochs, Type::INT8_ARRAY)];
+        leases.into_iter().chain(self.jobs.parameters())
+    }
+}
+
 impl<'a> Given<'a> {
     /// Ordered by id, so that writers of the same rows wait for each other in the same order.
-    fn new(settlements: &'a [Settlement], lanes: &Lanes) -> Result<Self, StoreError> {
+    fn new(settlements: &'a [Settlement]) -> Self {
         let mut seen = HashSet::with_capacity(settlements.len());
-        let mut firsts: Vec<&Settlement> =
+        let firsts: Vec<&Settlement> =
             settlements.iter().filter(|settlement| seen.insert(settlement.lease)).collect();
-        let follow_ups = firsts.iter().flat_map(|settlement| &settlement.follow_ups);
-        let mut given = Self { follow_ups: Columns::new(follow_ups, lanes)?, ..Self::default() };
-        for settlement in &firsts {
-            let (id, epoch) = key(settlement.lease);
-            given.parents.extend(settlement.follow_ups.iter().map(|_| id));
-            given.parent_epochs.extend(settlement.follow_ups.iter().map(|_| epoch));
-        }
-        firsts.sort_by_key(|settlement| settlement.lease);
-        for settlement in firsts {
+        let mut ordered = firsts.clone();
+        ordered.sort_by_key(|settlement| settlement.lease);
+        let mut given = Self { firsts, ..Self::default() };
+        for settlement in ordered {
             given.push(settlement);
         }
-        Ok(given)
+        given
     }
 
     fn push(&mut self, settlement: &'a Settlement) {
@@ -137,6 +211,7 @@ impl<'a> Given<'a> {
         self.statuses.push(settlement.status.map(i32::from));
         self.reasons.push(settlement.verdict.reason().map(Reason::name));
         self.outputs.push(settlement.verdict.output());
+        self.awaits.push(settlement.verdict.awaits());
         if let Some(entry) = &settlement.entry {
             let entries = &mut self.entries;
             entries.jobs.push(id);
@@ -151,8 +226,8 @@ impl<'a> Given<'a> {
         }
     }
 
-    fn parameters(&self) -> Vec<Parameter<'_>> {
-        let mut parameters: Vec<Parameter<'_>> = vec![
+    fn parameters(&self) -> [Parameter<'_>; 24] {
+        [
             (&self.ids, Type::UUID_ARRAY),
             (&self.epochs, Type::INT8_ARRAY),
             (&self.states, Type::INT2_ARRAY),
@@ -164,6 +239,10 @@ impl<'a> Given<'a> {
             (&self.statuses, Type::INT4_ARRAY),
             (&self.reasons, Type::TEXT_ARRAY),
             (&self.outputs, Type::BYTEA_ARRAY),
+            (&self.awaits.codes, Type::INT2_ARRAY),
+            (&self.awaits.names, Type::TEXT_ARRAY),
+            (&self.awaits.branches, Type::INT4_ARRAY),
+            (&self.awaits.failures, Type::INT8_ARRAY),
             (&self.entries.jobs, Type::UUID_ARRAY),
             (&self.entries.epochs, Type::INT8_ARRAY),
             (&self.entries.runs, Type::INT4_ARRAY),
@@ -173,10 +252,6 @@ impl<'a> Given<'a> {
             (&self.entries.outcomes, Type::TEXT_ARRAY),
             (&self.entries.errors, Type::TEXT_ARRAY),
             (&self.entries.details, Type::TEXT_ARRAY),
-            (&self.parents, Type::UUID_ARRAY),
-            (&self.parent_epochs, Type::INT8_ARRAY),
-        ];
-        parameters.extend(self.follow_ups.parameters());
-        parameters
+        ]
     }
 }
