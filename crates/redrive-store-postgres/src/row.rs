@@ -111,6 +111,7 @@ impl<'a> Reader<'a> {
             metadata: column(row, 24)?,
             timeout: millis(row, 13)?,
             lease: millis(row, 14)?,
+            partition: None,
             parent: parent(row)?,
             awaits: awaits(row)?,
             held: column(row, 33)?,
@@ -200,6 +201,7 @@ fn awaits(row: &Row) -> Result<Option<Await>, Invalid> {
                 .map_err(|_| damaged(32, "is no number of failures"))?,
         },
         UNHOLD => Await::Unhold,
+        TURN => Await::Turn,
         _ => return Err(damaged(29, "is nothing to wait for")),
     }))
 }
@@ -208,6 +210,7 @@ fn awaits(row: &Row) -> Result<Option<Await>, Invalid> {
 pub(crate) const SIGNAL: i16 = 0;
 pub(crate) const CHILDREN: i16 = 1;
 pub(crate) const UNHOLD: i16 = 2;
+pub(crate) const TURN: i16 = 3;
 
 /// An instant that may be absent.
 fn instant(row: &Row, index: usize) -> Result<Option<Timestamp>, Invalid> {

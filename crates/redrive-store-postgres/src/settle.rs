@@ -133,6 +133,7 @@ impl<'a> Awaits<'a> {
                 (Some(row::CHILDREN), None, Some(*branch as i32), Some(i64::from(*failures_max)))
             }
             Some(Await::Unhold) => (Some(row::UNHOLD), None, None, None),
+            Some(Await::Turn) => (Some(row::TURN), None, None, None),
         };
         self.codes.push(code);
         self.names.push(name);

@@ -80,7 +80,7 @@ async fn existing(api: &Api, answers: &[Enqueued]) -> Answer<HashMap<JobId, Job>
     let mut ids: Vec<JobId> = Vec::new();
     for answer in answers {
         match answer {
-            Enqueued::Existing(id) => ids.push(*id),
+            Enqueued::Existing(id) | Enqueued::Replaced(id) => ids.push(*id),
             Enqueued::Created(_) | Enqueued::Conflict(_) => {}
         }
     }
@@ -103,7 +103,7 @@ async fn settle(
             api.tell_created(caller, &task);
             Ok(BatchItem { status: StatusCode::CREATED.as_u16(), task: Some(task), problem: None })
         }
-        Some(Enqueued::Existing(id)) => {
+        Some(Enqueued::Existing(id) | Enqueued::Replaced(id)) => {
             let job = existing.get(&id).ok_or_else(|| Problem::not_found("task", &id.to_string()))?;
             let task = Some(api.task(job).await?);
             Ok(BatchItem { status: StatusCode::OK.as_u16(), task, problem: None })

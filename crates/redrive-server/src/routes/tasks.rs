@@ -62,7 +62,7 @@ pub(super) async fn create(
             let location = format!("/retry-tasks/{}", task.task_id);
             Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(task)).into_response())
         }
-        Some(Enqueued::Existing(id)) => {
+        Some(Enqueued::Existing(id) | Enqueued::Replaced(id)) => {
             let task = api.task(&find(&api, &caller, id).await?).await?;
             Ok(([(REPLAYED, "true")], Json(task)).into_response())
         }

@@ -156,7 +156,7 @@ async fn enqueue(redrive: &Redrive, kept: &Kept, plan: &Plan) -> Result<(), Stor
                 tracing::info!(schedule = kept.name, %job, "an occurrence was enqueued")
             }
             // Another node was faster, or the schedule was edited after it.
-            Enqueued::Existing(_) | Enqueued::Conflict(_) => {}
+            Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Replaced(_) => {}
         }
     }
     Ok(())
