@@ -46,7 +46,8 @@ async fn add_what_nobody_was_told(history: &History, store: &dyn Store, end: &En
         let log = store.attempts(*id, PageRequest::first(1000)).await.expect("the log can be read");
         for attempt in log.items {
             let lease = Lease { id: *id, epoch: attempt.epoch };
-            let refund = u32::from(["snoozed", "released"].contains(&attempt.entry.outcome.as_str()));
+            let refund =
+                u32::from(["snoozed", "released", "waiting"].contains(&attempt.entry.outcome.as_str()));
             if !told.contains(&lease) {
                 history.add(Happening::Settled(Settlement {
                     lease,
