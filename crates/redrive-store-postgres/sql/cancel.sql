@@ -21,13 +21,14 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT FROM asked JOIN found AS latest USING (id) WHERE asked.state < 4 AND latest.state > 3
   )
 ), cancelled AS (
+  -- An array keeps the planner at the primary key, whatever it thinks of how large the tree is.
   UPDATE redrive.jobs SET
-    state = CASE WHEN doomed.state = 2 THEN 2 ELSE 6 END,
-    finished_at = CASE WHEN doomed.state = 2 THEN NULL ELSE clock.now END,
+    state = CASE WHEN state = 2 THEN 2 ELSE 6 END,
+    finished_at = CASE WHEN state = 2 THEN NULL ELSE clock.now END,
     awaits = NULL,
-    cancel_requested = jobs.cancel_requested OR doomed.state = 2
-  FROM doomed, clock
-  WHERE jobs.id = doomed.id
+    cancel_requested = cancel_requested OR state = 2
+  FROM clock
+  WHERE jobs.id = ANY (ARRAY(SELECT id FROM doomed))
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lane, state, -count(*) FROM doomed WHERE state <> 2 GROUP BY lane, state

@@ -2,6 +2,6 @@
 WITH found AS MATERIALIZED (
   SELECT id, state FROM redrive.jobs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
 ), forgotten AS (
-  DELETE FROM redrive.steps USING found WHERE steps.job = found.id AND found.state = 5
+  DELETE FROM redrive.steps WHERE job = ANY (ARRAY(SELECT id FROM found WHERE state = 5))
 )
 SELECT id, state FROM found

@@ -13,6 +13,8 @@ come AS MATERIALIZED (
     WHEN 1 THEN coalesce((
       SELECT false FROM redrive.jobs
       WHERE jobs.parent = awaiting.id AND jobs.branch = awaiting.awaits_branch AND jobs.state < 4
+      -- The other way round it would walk over the dead entries of all that were claimed before it comes to a live one.
+      ORDER BY jobs.state DESC
       LIMIT 1
     ), true) OR coalesce((
       SELECT true FROM redrive.jobs
