@@ -1,8 +1,9 @@
 //! The store for several nodes: one Postgres database that workers and services share, with no leader.
 //!
 //! Each verb is one statement, so that it is one transaction and one round trip; the statements are in `sql/`, one file for
-//! each. The server's clock rules leases, so nodes with skewed clocks agree. A store drives its connections on a thread of
-//! its own: nothing that the program's runtime is busy with keeps a heartbeat from going out.
+//! each. Only what must see the effects of its own first half is a transaction of several: steps with children or signals,
+//! and follow-ups with unique keys. The server's clock rules leases, so nodes with skewed clocks agree. A store drives its
+//! connections on a thread of its own: nothing that the program's runtime is busy with keeps a heartbeat from going out.
 
 mod address;
 mod attempts;
