@@ -1,0 +1,115 @@
+//! Each example runs as a user would run it, and does what it says.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redrive_testkit::servers::Postgres;
+
+/// An example that runs in a folder of its own. Nothing is left running when an assertion fails.
+struct Example {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Example {
+    fn start(name: &str, variables: &[(&str, &str)]) -> Self {
+        // Cargo builds a package's examples with its tests and puts them beside them.
+        let here = std::env::current_exe().unwrap();
+        let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(&program);
+        command.current_dir(folder.path()).envs(variables.iter().copied()).stdout(Stdio::piped());
+        let spawned = command.spawn();
+        let mut child =
+            spawned.unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines, _folder: folder }
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().expect("another line").unwrap()
+    }
+
+    /// Asks it to end, and returns what it says last.
+    fn interrupt(mut self) -> Vec<String> {
+        let signalled = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(signalled.success());
+        self.end()
+    }
+
+    fn end(&mut self) -> Vec<String> {
+        let last = self.lines.by_ref().map(Result::unwrap).collect();
+        assert!(self.child.wait().unwrap().success(), "it ends in good order");
+        last
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn schedule_runs_each_second() {
+    let mut example = Example::start("schedule", &[]);
+    for _ in 0..3 {
+        assert!(example.line().starts_with("nightly at "));
+    }
+    let began = Instant::now();
+    let reports = [example.line(), example.line()];
+    assert!(
+        reports.iter().all(|line| line.starts_with("report about the last second, due at")),
+        "{reports:?}"
+    );
+    assert_ne!(reports[0], reports[1], "each is another occurrence");
+    assert!(began.elapsed() < Duration::from_secs(10));
+    example.interrupt();
+}
+
+#[test]
+fn transaction_keeps_what_was_committed_and_nothing_else() {
+    let postgres = Postgres::start();
+    let mut example = Example::start("transaction", &[("DATABASE_URL", &postgres.address())]);
+    assert_eq!(example.end(), ["order 7 is on its way", "order 8 has a job: false"]);
+    assert_eq!(postgres.run("SELECT id FROM orders").trim(), "7");
+}
+
+#[test]
+fn axum_app_answers_at_once_and_has_the_receipt_a_little_later() {
+    let mut example = Example::start("axum_app", &[("LISTEN", "127.0.0.1:0")]);
+    let line = example.line();
+    let address = line.strip_prefix("listening on ").unwrap().to_owned();
+    let (status, id) = ask(&address, "POST /orders/7/receipt");
+    assert_eq!(status, 202);
+    assert_eq!(ask(&address, "POST /orders/7/receipt"), (202, id.clone()), "the same order, the same job");
+    let path = format!("GET /receipts/{}", id.trim_matches('"'));
+    let began = Instant::now();
+    let receipt = loop {
+        let (status, text) = ask(&address, &path);
+        if status == 200 {
+            break text;
+        }
+        assert_eq!((status, text.as_str()), (202, "not yet"));
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(receipt, "shop@example.org has sent the receipt for order 7");
+    assert_eq!(ask(&address, "GET /receipts/00000000-0000-0000-0000-000000000000").0, 404);
+    assert_eq!(example.interrupt(), ["1 receipts were sent"]);
+}
+
+/// One request over a connection of its own, as its status and body.
+fn ask(address: &str, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
