@@ -4,65 +4,81 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use redrive_core::records::Record;
-use redrive_core::store::Enqueued;
+use redrive_core::store::{Claimed, Enqueued, ReclaimRequest, Wake};
 use redrive_core::{NewJob, StoreError, Timestamp};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::entry::{self, Entry, Kept};
 use super::missed::{MISSED_MAX, Plan, plan};
 use crate::{Error, Redrive};
 
-/// How long the store's time is carried on by this process' clock before it is asked for again.
-const TIME_TRUSTED: Duration = Duration::from_secs(30);
+/// How long a change may go unnoticed that nobody tells of.
+const UNTOLD: Duration = Duration::from_secs(5);
+/// How soon an occurrence is looked after again whose enqueue has failed.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Drives every schedule of a store until it is dropped.
 pub(crate) struct Driver {
     redrive: Redrive,
-    /// How long a change may go unnoticed.
+    /// The time from one look to the next that a wake-up may cause: on a busy store there are very many.
     poll: Duration,
-    time: Option<StoreTime>,
     /// What was read before, so that a record that has not changed is not parsed again.
     known: HashMap<String, Kept>,
 }
 
+/// What a look has brought.
+struct Look {
+    /// The store's time, by which all nodes agree on what is due, and when it was read.
+    now: Timestamp,
+    read_at: Instant,
+    wake: Wake,
+    /// When there is more to do.
+    next: Option<Timestamp>,
+}
+
 impl Driver {
     pub(crate) fn new(redrive: Redrive, poll: Duration) -> Self {
-        Self { redrive, poll, time: None, known: HashMap::new() }
+        Self { redrive, poll, known: HashMap::new() }
     }
 
     /// Looks, enqueues, and sleeps until something is due or may have been changed.
     pub(crate) async fn run(mut self) {
         loop {
-            let next = self.turn().await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "schedules could not be looked after, trying again");
-                None
-            });
-            sleep(self.rest(next)).await;
+            match self.look().await {
+                Ok(look) => self.rest(look).await,
+                Err(error) => {
+                    tracing::warn!(%error, "schedules could not be looked after, trying again");
+                    sleep(self.poll).await;
+                }
+            }
         }
     }
 
-    fn rest(&self, next: Option<Timestamp>) -> Duration {
-        match (next, &self.time) {
-            (Some(next), Some(time)) => next.since(time.now()).min(self.poll),
-            (None, _) | (_, None) => self.poll,
-        }
-    }
-
-    /// Enqueues for everything that is due, and says when there is more.
-    async fn turn(&mut self) -> Result<Option<Timestamp>, StoreError> {
+    /// Enqueues for everything that is due. A store without schedules costs this look now and then, and nothing more.
+    async fn look(&mut self) -> Result<Look, StoreError> {
+        let Claimed { now, wake, .. } = ask_for_time(&self.redrive).await?;
+        let read_at = Instant::now();
         let records = entry::scan(&**self.redrive.backend()).await?;
         self.learn(records);
-        // A store without schedules costs one look and nothing more.
-        if self.known.is_empty() {
-            return Ok(None);
-        }
-        let now = self.now().await?;
         let mut next = None;
         for kept in self.known.values().filter(|kept| !kept.entry.paused) {
             let due = drive(&self.redrive, kept, now).await;
             next = [next, due].into_iter().flatten().min();
         }
-        Ok(next)
+        Ok(Look { now, read_at, wake, next })
+    }
+
+    /// Sleeps until the next occurrence, or a change that the store tells of.
+    async fn rest(&self, look: Look) {
+        let due_in = look.next.map_or(UNTOLD, |next| next.since(look.now)).min(UNTOLD);
+        let told = async {
+            self.redrive.backend().wait(look.wake).await;
+            sleep_until(look.read_at + self.poll).await;
+        };
+        tokio::select! {
+            () = sleep_until(look.read_at + due_in) => {}
+            () = told => {}
+        }
     }
 
     fn learn(&mut self, records: Vec<Record>) {
@@ -80,36 +96,19 @@ impl Driver {
         }
         self.known = known;
     }
-
-    /// The store's time, by which all nodes agree on what is due.
-    async fn now(&mut self) -> Result<Timestamp, StoreError> {
-        match &self.time {
-            Some(time) if time.read_at.elapsed() < TIME_TRUSTED => Ok(time.now()),
-            Some(_) | None => {
-                let now = self.redrive.backend().stats().await?.now;
-                self.time = Some(StoreTime { now, read_at: Instant::now() });
-                Ok(now)
-            }
-        }
-    }
 }
 
-/// The store's time as of an answer, carried on by the timer's clock.
-struct StoreTime {
-    now: Timestamp,
-    read_at: Instant,
-}
-
-impl StoreTime {
-    fn now(&self) -> Timestamp {
-        self.now.after(self.read_at.elapsed())
-    }
+/// The store's time and how far its wake-ups have come: a request for no lease at all brings both.
+async fn ask_for_time(redrive: &Redrive) -> Result<Claimed, StoreError> {
+    let nothing =
+        ReclaimRequest { worker: "schedules".parse()?, kinds: Vec::new(), limit: 0, lease: Duration::ZERO };
+    redrive.backend().reclaim(nothing).await
 }
 
 /// Looks after every schedule of a store once, at its time.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) async fn drive_all(redrive: &Redrive) -> Result<(), StoreError> {
-    Driver::new(redrive.clone(), Duration::ZERO).turn().await.map(drop)
+    Driver::new(redrive.clone(), Duration::ZERO).look().await.map(drop)
 }
 
 /// Does what is due for one schedule, and says when to look again. What fails is done at the next look.
@@ -122,7 +121,7 @@ async fn drive(redrive: &Redrive, kept: &Kept, now: Timestamp) -> Option<Timesta
     };
     if let Err(error) = settled {
         tracing::warn!(schedule = kept.name, %error, "an occurrence is put off until the store answers");
-        return None;
+        return Some(now.after(AGAIN));
     }
     // What this node has written is read again, and so is what another one was faster to write.
     schedule.next_after(now)
