@@ -8,6 +8,7 @@ mod context;
 mod events;
 mod middleware;
 mod operate;
+mod postgres;
 mod result;
 mod schedule;
 mod stage;
