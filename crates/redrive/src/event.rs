@@ -159,3 +159,44 @@ impl Observer for Observers {
         self.0.iter().for_each(|observer| observer.store_call(verb, items, took, ok));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::Lease;
+
+    use super::*;
+    use crate::{Redrive, Task};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Nothing {}
+
+    impl Task for Nothing {
+        const KIND: &'static str = "nothing";
+        type Output = ();
+    }
+
+    #[tokio::test]
+    async fn each_settlement_is_told_as_what_the_store_made_of_it() {
+        let redrive = Redrive::open("sqlite::memory:").await.unwrap();
+        let id = redrive.enqueue(Nothing {}).await.unwrap().id();
+        let job = redrive.get(id).await.unwrap().unwrap();
+        let retry = Verdict::Retry(Duration::ZERO);
+        let cases = [
+            (Verdict::Complete(None), Settled::Applied(State::Succeeded), "succeeded"),
+            (Verdict::Complete(None), Settled::LeaseLost, "lease_lost"),
+            (retry.clone(), Settled::Applied(State::Retrying), "retrying"),
+            (retry, Settled::Applied(State::Cancelled), "cancelled"),
+            (Verdict::Cancel, Settled::Applied(State::Cancelled), "cancelled"),
+            (Verdict::Snooze(Duration::ZERO), Settled::Applied(State::Pending), "snoozed"),
+            (Verdict::Park(Duration::ZERO), Settled::Applied(State::Pending), "snoozed"),
+            (Verdict::Release, Settled::Applied(State::Pending), "released"),
+            (Verdict::Wait, Settled::Applied(State::Waiting), "waiting"),
+            (Verdict::DeadLetter(Reason::BodyLost), Settled::Applied(State::Dead), "dead"),
+        ];
+        for (verdict, answer, name) in cases {
+            let settlement = Settlement::new(Lease { id, epoch: 1 }, verdict);
+            let event = Event::of_settlement(&job, &settlement, answer);
+            assert_eq!((event.name(), event.job().id), (name, id));
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! A handler sees its job, the store, and the worker's state by type.
 
+use std::future::{Future, IntoFuture as _};
+
 use redrive::{Context, Enqueued, JobError, Policy, State};
 
 use crate::stage::{Add, job, open, output, work};
@@ -49,4 +51,19 @@ async fn a_handler_enqueues_more_through_its_context() {
     work(&redrive, worker, &[first]).await;
     let again = redrive.enqueue(Add { a: 2, b: 5 }).key("second").await.unwrap();
     assert!(matches!(again, Enqueued::Existing(_)), "{again:?}");
+}
+
+/// What a program spawns must be able to move between threads.
+#[tokio::test]
+async fn what_is_awaited_may_be_spawned() {
+    fn spawnable(_: impl Future + Send) {}
+    let redrive = open().await;
+    let hourly = redrive::Schedule::every(std::time::Duration::from_secs(3600)).unwrap();
+    let worker = redrive.worker().on(|add: Add, _: Context| async move { Ok(add.a) });
+    spawnable(worker.run_until(std::future::ready(())));
+    spawnable(redrive.enqueue_all([Add { a: 1, b: 1 }]));
+    spawnable(redrive.enqueue_all(vec![redrive.enqueue(Add { a: 1, b: 1 })]));
+    spawnable(redrive.redrive_all(redrive::Filter::default()));
+    spawnable(redrive.schedule("hourly", hourly, Add { a: 1, b: 1 }).into_future());
+    spawnable(redrive.result::<Add>(redrive::JobId(uuid::Uuid::nil())).into_future());
 }
