@@ -162,7 +162,7 @@ impl Observer for Observers {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::Lease;
+    use redrive_core::{Await, Lease, Wait};
 
     use super::*;
     use crate::{Redrive, Task};
@@ -190,7 +190,7 @@ mod tests {
             (Verdict::Snooze(Duration::ZERO), Settled::Applied(State::Pending), "snoozed"),
             (Verdict::Park(Duration::ZERO), Settled::Applied(State::Pending), "snoozed"),
             (Verdict::Release, Settled::Applied(State::Pending), "released"),
-            (Verdict::Wait, Settled::Applied(State::Waiting), "waiting"),
+            (Verdict::Wait(Wait::until(Await::Unhold)), Settled::Applied(State::Waiting), "waiting"),
             (Verdict::DeadLetter(Reason::BodyLost), Settled::Applied(State::Dead), "dead"),
         ];
         for (verdict, answer, name) in cases {

@@ -113,3 +113,29 @@ fn ask(address: &str, request: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
+
+#[test]
+fn steps_charges_once_although_the_handler_starts_again() {
+    let mut example = Example::start("steps", &[]);
+    let expected = [
+        "attempt 1",
+        "charged order 7",
+        "attempt 1",
+        "attempt 2",
+        "shipped order 7",
+        "done: Ok(\"receipt-7\")",
+    ];
+    assert_eq!(example.end(), expected);
+}
+
+#[test]
+fn fan_out_has_its_results_in_order() {
+    let mut example = Example::start("fan_out", &[]);
+    assert_eq!(example.end(), ["sunset-320.jpg", "sunset-640.jpg", "sunset-1280.jpg"]);
+}
+
+#[test]
+fn signal_goes_on_once_it_is_approved() {
+    let mut example = Example::start("signal", &[]);
+    assert_eq!(example.end(), ["waiting for the boss: pending", "42 euros are paid"]);
+}

@@ -1,0 +1,52 @@
+//! A picture in many sizes: a job for each, and one that waits for all of them without holding a worker.
+
+use redrive::{Context, JobError, Redrive, Task};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Publish {
+    picture: String,
+}
+
+impl Task for Publish {
+    const KIND: &'static str = "publish";
+    type Output = Vec<String>;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Resize {
+    picture: String,
+    width: u32,
+}
+
+impl Task for Resize {
+    const KIND: &'static str = "resize";
+    type Output = String;
+}
+
+async fn publish(job: Publish, cx: Context) -> Result<Vec<String>, JobError> {
+    let sizes = [320, 640, 1280, 2560].map(|width| Resize { picture: job.picture.clone(), width });
+    // Two of four will do; see also `.await` alone, for all, and `.collect_all()`.
+    let results = cx.fan_out(sizes).each(|child| child.queue("pictures")).threshold(2).await?;
+    Ok(results.into_iter().flatten().collect())
+}
+
+async fn resize(job: Resize, _: Context) -> Result<String, JobError> {
+    if job.width > 2000 {
+        return Err(JobError::reject("the picture is not that large"));
+    }
+    Ok(format!("{}-{}.jpg", job.picture, job.width))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let redrive = Redrive::open("sqlite:jobs.db").await?;
+    let job = redrive.enqueue(Publish { picture: "sunset".to_owned() }).await?.id();
+    let done = async {
+        for name in redrive.result::<Publish>(job).await.unwrap_or_default() {
+            println!("{name}");
+        }
+    };
+    redrive.worker().on(publish).on(resize).run_until(done).await?;
+    Ok(())
+}
