@@ -5,6 +5,8 @@ pub mod bench;
 pub mod drain;
 pub mod enqueue;
 pub mod figures;
+#[cfg(feature = "postgres")]
+pub mod jobs;
 pub mod lag;
 pub mod peers;
 pub mod pickup;

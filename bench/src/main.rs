@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use redrive_bench::bench::{self, Size};
-#[cfg(feature = "postgres")]
-use redrive_bench::postgres;
 use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, service, waiting};
+#[cfg(feature = "postgres")]
+use redrive_bench::{jobs, postgres};
 
 #[derive(Parser)]
 struct Arguments {
@@ -58,6 +58,9 @@ enum What {
         #[arg(long)]
         only: Option<postgres::Part>,
     },
+    /// Durable jobs, on SQLite and on a private Postgres server.
+    #[cfg(feature = "postgres")]
+    Jobs,
     /// A node that works until its input ends.
     #[cfg(feature = "postgres")]
     #[command(hide = true)]
@@ -86,6 +89,8 @@ fn main() -> anyhow::Result<()> {
         Some(What::Service { program, only }) => serve(&arguments, program, *only),
         #[cfg(feature = "postgres")]
         Some(What::Postgres { only }) => several_nodes(&arguments, *only),
+        #[cfg(feature = "postgres")]
+        Some(What::Jobs) => durable_jobs(&arguments),
         #[cfg(feature = "postgres")]
         Some(What::PostgresNode { address }) => postgres::be_a_node(address),
         Some(What::Probe) => service::be_the_probe(),
@@ -119,6 +124,14 @@ fn several_nodes(arguments: &Arguments, only: Option<postgres::Part>) -> anyhow:
     let size = if arguments.quick { postgres::Size::QUICK } else { postgres::Size::FULL };
     let parts = only.as_ref().map_or(&postgres::Part::ALL[..], std::slice::from_ref);
     let figures = postgres::measure(size, &arguments.peer, parts, said)?;
+    print!("{}", figures::table(&figures));
+    write(arguments, &serde_json::json!({ "figures": figures }))
+}
+
+#[cfg(feature = "postgres")]
+fn durable_jobs(arguments: &Arguments) -> anyhow::Result<()> {
+    let size = if arguments.quick { jobs::Size::QUICK } else { jobs::Size::FULL };
+    let figures = jobs::measure(size, said)?;
     print!("{}", figures::table(&figures));
     write(arguments, &serde_json::json!({ "figures": figures }))
 }

@@ -27,6 +27,8 @@ enum What {
     Service,
     /// Several nodes on a private Postgres server
     Postgres,
+    /// Durable jobs: steps, fan-out, limits
+    Jobs,
 }
 
 /// The peers that run beside; each is a workspace of its own, because they link different versions of SQLite.
@@ -40,6 +42,7 @@ pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
         What::Engine => engine(arguments, &target),
         What::Service => service(arguments, &target),
         What::Postgres => postgres(arguments, &target),
+        What::Jobs => jobs(arguments, &target),
     }
 }
 
@@ -56,6 +59,12 @@ fn postgres(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     let mut bench = program(arguments, target, "bench-postgres.json");
     beside(&mut bench, arguments, &POSTGRES_PEERS, target)?;
     run(bench.arg("postgres"))
+}
+
+fn jobs(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    crate::setup::servers()?;
+    run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
+    run(program(arguments, target, "bench-jobs.json").arg("jobs"))
 }
 
 fn beside(bench: &mut Command, arguments: &Arguments, peers: &[&str], target: &Path) -> anyhow::Result<()> {
