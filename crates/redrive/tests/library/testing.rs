@@ -47,6 +47,8 @@ fn harness() -> (Harness, Arc<AtomicU32>) {
                     Try::Snooze => Ok(8),
                     Try::More(0) => Ok(0),
                     Try::More(n) => {
+                        // While it takes its time, the worker looks for more and finds nothing.
+                        tokio::time::sleep(Duration::from_millis(20)).await;
                         cx.redrive().enqueue(Try::More(n - 1)).queue("more").await?;
                         Ok(n)
                     }
