@@ -4,7 +4,7 @@ use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::Enqueued;
 use tracing::Instrument as _;
 
-use crate::{Enqueue, Error, Redrive, Task};
+use crate::{Enqueue, Error, Redrive, Task, trace};
 
 /// What can be enqueued in a batch: a task, or an [`Enqueue`] with its options.
 pub trait IntoEnqueue {
@@ -27,7 +27,8 @@ impl IntoEnqueue for Enqueue {
 impl Redrive {
     /// Enqueues many, with answers in their order: [`BATCH_ITEMS_MAX`] at a time, each batch as a whole or not at all.
     ///
-    /// An error ends it; the batches before are enqueued then. With keys it may simply be repeated.
+    /// An error ends it; the batches before are enqueued then. With keys it may simply be repeated. One span is around each
+    /// batch, and an event at the level `DEBUG` names each job with its trace.
     ///
     /// ```
     /// # use redrive::{Redrive, Task};
@@ -64,6 +65,7 @@ impl Redrive {
             jobs.push(enqueue.job().await?.1);
         }
         let span = tracing::info_span!("enqueue", count = jobs.len());
+        span.in_scope(|| jobs.iter().for_each(trace::tell_of));
         Ok(self.backend().enqueue(jobs).instrument(span).await?)
     }
 }

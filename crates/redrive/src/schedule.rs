@@ -41,9 +41,9 @@ impl Redrive {
     /// Keeps a schedule under a name, in place of one that is there: await it, or set options first.
     ///
     /// Any worker on the store, on any node, enqueues `task` once for each occurrence; there need not be a handler for it
-    /// on that worker. A change takes effect on every node within [`crate::Settings::poll`], a second by default. Saying
-    /// the same schedule again changes nothing, so a program may do it at each start. Other times, or another task, take
-    /// over from now on.
+    /// on that worker. A change takes effect on every node within about [`crate::Settings::poll`], a second by default, or
+    /// within 5 s where the store's wake-ups do not arrive. Saying the same schedule again changes nothing, so a program
+    /// may do it at each start. Other times, or another task, take over from now on.
     ///
     /// ```
     /// # use redrive::{Redrive, Schedule, Task};

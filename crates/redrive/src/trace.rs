@@ -76,6 +76,12 @@ pub(crate) fn enqueue_span(job: &NewJob) -> Span {
     tracing::info_span!("enqueue", job = %job.id, kind = job.kind.as_str(), trace_id = trace.id())
 }
 
+/// Names one job of many that are enqueued together, and its trace.
+pub(crate) fn tell_of(job: &NewJob) {
+    let trace = Trace::of(job.id, job.metadata.as_deref());
+    tracing::debug!(job = %job.id, kind = job.kind.as_str(), trace_id = trace.id(), "enqueue");
+}
+
 /// The span around a handler and its middleware.
 pub(crate) fn handle_span(job: &Job) -> Span {
     let trace = Trace::of(job.id, job.metadata.as_deref());

@@ -39,7 +39,7 @@ impl Log {
             tracing_subscriber::fmt()
                 .json()
                 .with_span_events(FmtSpan::NEW)
-                .with_env_filter("redrive=info")
+                .with_env_filter("redrive=debug")
                 .with_writer(move || writer.clone())
                 .init();
             log
@@ -50,7 +50,8 @@ impl Log {
     fn count(&self, span: &str, trace: &str) -> usize {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.filter(|line| line["span"]["name"] == span && line["span"]["trace_id"] == trace).count()
+        let new = lines.filter(|line| line["fields"]["message"] == "new").map(|line| line["span"].clone());
+        new.filter(|new| new["name"] == span && new["trace_id"] == trace).count()
     }
 }
 
@@ -89,6 +90,17 @@ async fn a_trace_that_the_caller_gives_is_used() {
     let in_metadata = |enqueue: Enqueue| enqueue.metadata(format!(r#"{{"traceparent":"{text}"}}"#));
     let (_, _, log) = run(in_metadata).await;
     assert_eq!((log.count("enqueue", &trace), log.count("handle", &trace)), (2, 1));
+}
+
+#[tokio::test]
+async fn each_job_of_a_batch_is_named_with_its_trace() {
+    let log = Log::shared();
+    let redrive = open().await;
+    let (text, trace) = foreign();
+    redrive.enqueue_all([redrive.enqueue(Add { a: 1, b: 0 }).traceparent(&text)]).await.unwrap();
+    let lines = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let named = lines.lines().filter(|line| line.contains(&trace)).count();
+    assert_eq!(named, 1, "{lines}");
 }
 
 #[tokio::test]
