@@ -38,6 +38,7 @@ mod signal;
 mod stats;
 mod steps;
 mod tally;
+mod transaction;
 mod turns;
 mod unique;
 mod writer;
@@ -54,6 +55,8 @@ use redrive_core::store::{
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
 pub use open::{Options, SystemClock};
+pub use rusqlite;
+pub use transaction::Transaction;
 
 /// The SQLite store. Cloning it is cheap; the file is closed when the last clone goes.
 ///

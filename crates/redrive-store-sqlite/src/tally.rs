@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use crate::error::Sorted;
 
 /// Changes that are summed up and written once, before the commit.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     /// A handful of lanes and states at most, so that looking through them beats any map.
     changes: Vec<(i64, State, i64)>,

@@ -11,6 +11,8 @@ use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
 #[cfg(feature = "postgres")]
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
+#[cfg(feature = "sqlite")]
+use redrive_store_sqlite::SqliteStore;
 
 use crate::open::{self, Place};
 use crate::trace::Trace;
@@ -34,6 +36,9 @@ struct Inner {
     /// The same store again, if it can work inside transactions of others.
     #[cfg(feature = "postgres")]
     postgres: Option<PostgresStore>,
+    /// The same store again, if it can run transactions for others.
+    #[cfg(feature = "sqlite")]
+    sqlite: Option<SqliteStore>,
     /// Policies that are known to be in the store, so that each is written once in a process.
     stored: Mutex<HashSet<PolicyRef>>,
 }
@@ -43,7 +48,10 @@ impl Redrive {
     /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share.
     pub async fn open(address: &str) -> Result<Self, Error> {
         match Place::of(address)? {
-            Place::Sqlite(path) => Ok(Self::on(open::sqlite(path).await?)),
+            #[cfg(feature = "sqlite")]
+            Place::Sqlite(path) => Ok(Self::on_sqlite(open::sqlite(path).await?)),
+            #[cfg(not(feature = "sqlite"))]
+            Place::Sqlite(_) => Err(open::lacks("sqlite")),
             #[cfg(feature = "postgres")]
             Place::Postgres(address) => {
                 Ok(Self::on_postgres(PostgresStore::open(address, PostgresOptions::default()).await?))
@@ -59,6 +67,20 @@ impl Redrive {
             backend,
             #[cfg(feature = "postgres")]
             postgres: None,
+            #[cfg(feature = "sqlite")]
+            sqlite: None,
+            stored: Mutex::default(),
+        })
+    }
+
+    /// A handle on a SQLite store, which can run transactions for others.
+    #[cfg(feature = "sqlite")]
+    pub fn on_sqlite(store: SqliteStore) -> Self {
+        Self::of(Inner {
+            backend: Arc::new(store.clone()),
+            #[cfg(feature = "postgres")]
+            postgres: None,
+            sqlite: Some(store),
             stored: Mutex::default(),
         })
     }
@@ -66,7 +88,13 @@ impl Redrive {
     /// A handle on a Postgres store, which can enqueue inside transactions of others.
     #[cfg(feature = "postgres")]
     pub fn on_postgres(store: PostgresStore) -> Self {
-        Self::of(Inner { backend: Arc::new(store.clone()), postgres: Some(store), stored: Mutex::default() })
+        Self::of(Inner {
+            backend: Arc::new(store.clone()),
+            postgres: Some(store),
+            #[cfg(feature = "sqlite")]
+            sqlite: None,
+            stored: Mutex::default(),
+        })
     }
 
     fn of(inner: Inner) -> Self {
@@ -180,6 +208,13 @@ impl Redrive {
         let other =
             || Error::Address("only a store on Postgres works inside transactions of others".to_owned());
         self.inner.postgres.as_ref().ok_or_else(other)
+    }
+
+    /// The store as one on SQLite.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite(&self) -> Result<&SqliteStore, Error> {
+        let other = || Error::Address("only a store on SQLite runs transactions for others".to_owned());
+        self.inner.sqlite.as_ref().ok_or_else(other)
     }
 
     async fn set_paused(&self, queue: Option<&Queue>, value: Option<Vec<u8>>) -> Result<(), Error> {

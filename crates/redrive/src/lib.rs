@@ -76,6 +76,8 @@ mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
+#[cfg(feature = "sqlite")]
+mod transact;
 mod worker;
 
 pub use admit::EnqueueMiddleware;
@@ -96,6 +98,8 @@ pub use result::{ResultError, Waiting};
 pub use schedule::{Missed, Schedule};
 pub use signal::shutdown_signal;
 pub use task::Task;
+#[cfg(feature = "sqlite")]
+pub use transact::{Prepared, SqliteTransaction};
 pub use worker::TaskWorker;
 
 pub use redrive_core::policy::presets;
@@ -110,4 +114,6 @@ pub use redrive_core::{
 };
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
+#[cfg(feature = "sqlite")]
+pub use redrive_store_sqlite::{SqliteStore, rusqlite};
 pub use redrive_worker::{KeepLog, Note, Observer, Retry, Settings, Summary, retry};

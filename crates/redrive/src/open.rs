@@ -1,9 +1,5 @@
 //! One address decides which store it is.
 
-use std::sync::Arc;
-
-use redrive_core::store::Backend;
-
 use crate::Error;
 
 /// Which store an address names.
@@ -35,14 +31,14 @@ const KNOWN: &str = "write sqlite:FILE, for instance sqlite:redrive.db, or sqlit
     postgres://USER:PASSWORD@HOST/DATABASE";
 
 #[cfg(feature = "sqlite")]
-pub(crate) async fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
+pub(crate) async fn sqlite(path: &str) -> Result<redrive_store_sqlite::SqliteStore, Error> {
     use redrive_store_sqlite::{Options, SqliteStore};
     let path = path.to_owned();
     let open = move || match path.as_str() {
         ":memory:" => SqliteStore::open_in_memory(),
         path => SqliteStore::open(path, Options::default()),
     };
-    Ok(Arc::new(blocking(open).await?))
+    Ok(blocking(open).await?)
 }
 
 /// Runs what blocks beside the runtime.
@@ -50,11 +46,6 @@ pub(crate) async fn sqlite(path: &str) -> Result<Arc<dyn Backend>, Error> {
 pub(crate) async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let ran = tokio::task::spawn_blocking(run).await;
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
-}
-
-#[cfg(not(feature = "sqlite"))]
-pub(crate) async fn sqlite(_: &str) -> Result<Arc<dyn Backend>, Error> {
-    Err(lacks("sqlite"))
 }
 
 /// The error for a store that this build was made without.

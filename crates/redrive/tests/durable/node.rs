@@ -21,6 +21,8 @@ use crate::tasks::{self, Child, Flow, Narrow, Only, Ordered, Parent, SIGNALS, Ti
 const MS: Duration = Duration::from_millis(1);
 /// Leases are short, so that the jobs of a killed process come back while the test looks on.
 pub(crate) const LEASE: Duration = Duration::from_millis(300);
+/// How long the last process may take to finish what is left.
+const DRAIN: Duration = Duration::from_secs(60);
 /// How many jobs of the bounded queue may run at once.
 pub(crate) const CROWD_MAX: u32 = 3;
 
@@ -32,7 +34,10 @@ pub(crate) fn main(arguments: &[String]) {
             (open(address, journal.as_ref()).await.0, Journal::open(&notes(journal.as_ref())));
         match mode.as_str() {
             "work" => work(redrive, journal, seed).await,
-            "drain" => drain(redrive, journal).await,
+            "drain" => match tokio::time::timeout(DRAIN, drain(redrive, journal)).await {
+                Ok(()) => {}
+                Err(_) => std::process::exit(1),
+            },
             other => panic!("no such mode: {other}"),
         }
     });

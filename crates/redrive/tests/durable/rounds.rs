@@ -13,8 +13,6 @@ use crate::{books, checks, journal, node, program};
 
 /// Processes killed at least.
 const KILLS: u32 = 30;
-/// How long the last process may take to finish what is left.
-const DRAIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -97,8 +95,7 @@ impl<'a> Scene<'a> {
 
     /// Lets one process finish what is left, and checks the books.
     fn finish(mut self) {
-        let mut last = self.node("drain");
-        let drained = ends_well(&mut last);
+        let drained = self.node("drain").wait() == Some(0);
         let journals: Vec<PathBuf> = (1..=self.started).map(|number| self.journal(number)).collect();
         let history = History::merged(&journals, SystemClock).expect("the journals can be read");
         let notes = journal::read(self.folder);
@@ -110,16 +107,4 @@ impl<'a> Scene<'a> {
             println!("  {} processes, {} jobs; {summary}", self.started, books::acknowledged(&history));
         });
     }
-}
-
-/// Waits for a process to end by itself, and says whether it did so well.
-fn ends_well(process: &mut Victim) -> bool {
-    let until = Instant::now() + DRAIN;
-    while Instant::now() < until {
-        match process.ended() {
-            Some(code) => return code == Some(0),
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
-    false
 }

@@ -15,4 +15,5 @@ mod stage;
 mod steps;
 mod testing;
 mod trace;
+mod transact;
 mod waits;

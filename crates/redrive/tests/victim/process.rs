@@ -31,11 +31,6 @@ impl Victim {
         self.wait()
     }
 
-    /// The code with which it has ended, none if a signal was it; none at all while it runs.
-    pub(crate) fn ended(&mut self) -> Option<Option<i32>> {
-        self.0.try_wait().expect("it can be asked").map(|status| status.code())
-    }
-
     /// Waits for its end; none when a signal was it.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.0.wait().expect("it has ended").code()

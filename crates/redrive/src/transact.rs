@@ -1,0 +1,70 @@
+//! Enqueues together with an application's own writes to the same SQLite file.
+
+use redrive_core::NewJob;
+use redrive_store_sqlite::Transaction;
+use redrive_store_sqlite::rusqlite::Connection;
+
+use crate::{Enqueue, Enqueued, Error, Redrive};
+
+/// A task that is ready to be enqueued inside a transaction.
+#[derive(Debug, Clone)]
+pub struct Prepared(NewJob);
+
+impl Enqueue {
+    /// Makes it ready for [`Redrive::transact`]: its policy is in the store, and it has passed what may refuse it.
+    pub async fn prepare(self) -> Result<Prepared, Error> {
+        Ok(Prepared(self.job().await?.1))
+    }
+}
+
+/// A transaction on the store's file.
+pub struct SqliteTransaction<'a, 'b, 'c>(&'a mut Transaction<'b, 'c>);
+
+impl SqliteTransaction<'_, '_, '_> {
+    /// The connection, for tables of the application's own. It must not be told to begin, commit or roll back.
+    pub fn connection(&self) -> &Connection {
+        self.0.connection()
+    }
+
+    /// Enqueues a task: with the commit it is there, and rolled back it never was.
+    pub fn enqueue(&mut self, task: &Prepared) -> Result<Enqueued, Error> {
+        let answer = self.0.enqueue(std::slice::from_ref(&task.0))?.pop();
+        answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))
+    }
+}
+
+impl Redrive {
+    /// Runs `body` in a transaction on the store's SQLite file, where the application may keep tables of its own. What it
+    /// writes and what it enqueues is there together or not at all: it is committed when `body` returns well.
+    ///
+    /// It holds up every other write and may, rarely, be called a second time after nothing of the first was kept.
+    ///
+    /// ```
+    /// # use redrive::{Error, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i64 }
+    /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// redrive
+    ///     .transact(|tx| {
+    ///         tx.connection().execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").map_err(Error::refused)
+    ///     })
+    ///     .await?;
+    /// let ship = redrive.enqueue(Ship { order: 7 }).prepare().await?;
+    /// redrive
+    ///     .transact(move |tx| {
+    ///         tx.connection().execute("INSERT INTO orders (id) VALUES (7)", ()).map_err(Error::refused)?;
+    ///         tx.enqueue(&ship)
+    ///     })
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn transact<T, F>(&self, mut body: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut SqliteTransaction<'_, '_, '_>) -> Result<T, Error> + Send + 'static,
+    {
+        let ran = self.sqlite()?.transact(move |tx| body(&mut SqliteTransaction(tx))).await?;
+        ran
+    }
+}

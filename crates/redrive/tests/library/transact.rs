@@ -1,0 +1,59 @@
+//! What an application writes and what it enqueues is there together, or not at all.
+
+use redrive::{Context, Enqueued, Error, Redrive, State};
+
+use crate::stage::{Add, job, open, work};
+
+async fn with_table() -> Redrive {
+    let redrive = open().await;
+    let made = redrive.transact(|tx| {
+        tx.connection().execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").map_err(Error::refused)
+    });
+    made.await.unwrap();
+    redrive
+}
+
+async fn orders(redrive: &Redrive) -> i64 {
+    let counted = redrive.transact(|tx| {
+        let count = tx.connection().query_row("SELECT count(*) FROM orders", (), |row| row.get(0));
+        count.map_err(Error::refused)
+    });
+    counted.await.unwrap()
+}
+
+/// Adds an order and a job, and then fails if it is told to.
+async fn order(redrive: &Redrive, id: i64, fails: bool) -> Result<Enqueued, Error> {
+    let add = redrive.enqueue(Add { a: 1, b: 2 }).queue("orders").prepare().await?;
+    let ordered = redrive.transact(move |tx| {
+        tx.connection().execute("INSERT INTO orders (id) VALUES (?1)", [id]).map_err(Error::refused)?;
+        let enqueued = tx.enqueue(&add)?;
+        if fails { Err(Error::refused("no stock")) } else { Ok(enqueued) }
+    });
+    ordered.await
+}
+
+#[tokio::test]
+async fn both_are_there_or_neither() {
+    let redrive = with_table().await;
+    let error = order(&redrive, 1, true).await.unwrap_err();
+    assert!(error.to_string().contains("no stock"), "{error}");
+    assert_eq!((orders(&redrive).await, redrive.backend().stats().await.unwrap().counts.len()), (0, 0));
+    let id = order(&redrive, 1, false).await.unwrap().id();
+    assert_eq!(orders(&redrive).await, 1);
+    let worker = redrive.worker().on(|add: Add, _: Context| async move { Ok(add.a + add.b) });
+    work(&redrive, worker, &[id]).await;
+    assert_eq!(job(&redrive, id).await.state, State::Succeeded);
+}
+
+#[tokio::test]
+async fn one_that_fails_takes_no_other_with_it() {
+    let redrive = with_table().await;
+    let mut calls = tokio::task::JoinSet::new();
+    for id in 0..40 {
+        let redrive = redrive.clone();
+        calls.spawn(async move { order(&redrive, id, id % 2 == 0).await.is_ok() });
+    }
+    let well = calls.join_all().await.into_iter().filter(|well| *well).count();
+    let stats = redrive.backend().stats().await.unwrap();
+    assert_eq!((well, orders(&redrive).await, stats.in_state(State::Pending)), (20, 20, 20));
+}
