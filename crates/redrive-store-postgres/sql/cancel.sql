@@ -11,7 +11,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
   -- OFFSET keeps it a look at each job's children, whatever the planner thinks of how many there are.
   SELECT below.id FROM tree CROSS JOIN LATERAL (SELECT jobs.id FROM redrive.jobs WHERE jobs.parent = tree.id OFFSET 0) AS below
 ), found AS MATERIALIZED (
-  SELECT id, lane, state, parent FROM redrive.jobs
+  SELECT id, lane, state, parent, next_run_at, partition, strict FROM redrive.jobs
   WHERE id = ANY (ARRAY(SELECT id FROM tree UNION SELECT id FROM asked))
   ORDER BY id
   FOR UPDATE
@@ -35,5 +35,8 @@ WITH RECURSIVE clock AS MATERIALIZED (
   UNION ALL
   SELECT lane, 6, count(*) FROM doomed WHERE state <> 2 GROUP BY lane
 )
-SELECT found.id, found.state, found.parent, coalesce(asked.state < 4 AND found.state > 3, false) AS again
-FROM found LEFT JOIN asked USING (id)
+SELECT
+  found.id, found.state, found.parent, found.partition, found.strict,
+  found.state < 2 AND found.next_run_at <= clock.now AS due, coalesce(asked.state < 4 AND found.state > 3, false) AS again
+FROM clock CROSS JOIN found LEFT JOIN asked USING (id)
+ORDER BY found.id

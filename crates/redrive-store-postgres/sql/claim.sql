@@ -1,5 +1,7 @@
 -- Leases what is due, never more than $4 rows, and charges each an attempt, in one write. What another claim has its hands
--- on is passed over. A row may ask for a lease of its own. $8 the worker, $9 its lease.
+-- on is passed over. A row may ask for a lease of its own. $8 the worker, $9 its lease. Nothing is leased if a lane is bounded:
+-- who may start then is not for one statement to say.
+bounded AS MATERIALIZED (SELECT coalesce(bool_or(wanted.bounded), false) AS yes FROM wanted),
 due AS MATERIALIZED (
   SELECT due.* FROM clock, chosen
   CROSS JOIN LATERAL (
@@ -10,7 +12,7 @@ due AS MATERIALIZED (
     LIMIT chosen.quota
     FOR UPDATE SKIP LOCKED
   ) AS due
-  LIMIT $4::bigint
+  LIMIT (SELECT CASE WHEN bounded.yes THEN 0 ELSE $4::bigint END FROM bounded)
 ), claimed AS (
   UPDATE redrive.jobs
   SET state = 2, attempt = attempt + 1, epoch = epoch + 1, started_at = clock.now,
@@ -21,7 +23,7 @@ due AS MATERIALIZED (
     jobs.id, jobs.lane, jobs.state, jobs.next_run_at, run, attempt, epoch, created_at, began_at, started_at, lease_until,
     finished_at, wait_ms, timeout_ms, lease_ms, cancel_requested, last_status, tenant, policy, worker, key, reason,
     subject, last_error, metadata, payload, output, parent, branch, awaits, awaits_name, awaits_branch,
-    awaits_failures, held
+    awaits_failures, held, partition, strict
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lane, state, -count(*) FROM due GROUP BY lane, state
@@ -43,5 +45,5 @@ due AS MATERIALIZED (
     LIMIT 1
   ) AS later
 )
-SELECT claimed.*, clock.now, next.due
-FROM clock CROSS JOIN next LEFT JOIN claimed ON true
+SELECT claimed.*, clock.now, next.due, bounded.yes AS bounded
+FROM clock CROSS JOIN next CROSS JOIN bounded LEFT JOIN claimed ON true

@@ -6,20 +6,22 @@ WITH clock AS MATERIALIZED (
 ), given AS MATERIALIZED (
   SELECT * FROM unnest(
     $5::uuid[], $6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[],
-    $13::text[], $14::bytea[], $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::integer[]
+    $13::text[], $14::bytea[], $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::integer[],
+    $20::text[], $21::boolean[]
   ) AS given (
-    id, lane, at, after, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject, metadata, payload, parent, branch
+    id, lane, at, after, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject, metadata, payload, parent, branch,
+    partition, strict
   )
 ), late AS (
   SELECT FROM clock WHERE $3::bigint > clock.now + $2::bigint
 ), added AS (
   INSERT INTO redrive.jobs (
     id, lane, next_run_at, began_at, created_at, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject,
-    metadata, payload, parent, branch
+    metadata, payload, parent, branch, partition, strict
   )
   SELECT
     id, lane, coalesce(at, now + after), coalesce(at, now + after), now, timeout_ms, lease_ms, tenant, policy, key,
-    fingerprint, subject, metadata, payload, parent, branch
+    fingerprint, subject, metadata, payload, parent, branch, partition, strict
   FROM given, clock
   WHERE NOT EXISTS (SELECT FROM late)
   ON CONFLICT DO NOTHING

@@ -1,6 +1,8 @@
--- Gives a lane its number, once for all nodes.
+-- Gives a lane its number, once for all nodes, and notes if jobs with partitions come into it. $4 whether they do.
 WITH added AS (
-  INSERT INTO redrive.lanes (queue, kind, priority) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING lane
+  INSERT INTO redrive.lanes (queue, kind, priority, partitioned) VALUES ($1, $2, $3, $4)
+  ON CONFLICT (queue, kind, priority) DO UPDATE SET partitioned = true WHERE excluded.partitioned AND NOT lanes.partitioned
+  RETURNING lane
 )
 SELECT lane FROM added
 UNION ALL

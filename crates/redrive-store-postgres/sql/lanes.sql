@@ -1,2 +1,2 @@
 -- Every lane that has ever had a job.
-SELECT lane, queue, kind, priority FROM redrive.lanes
+SELECT lane, queue, kind, priority, partitioned FROM redrive.lanes

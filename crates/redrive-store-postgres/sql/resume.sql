@@ -1,6 +1,6 @@
 -- Makes those of the awaiting jobs due for which what they wait for is there in this statement's snapshot, each once: a job
 -- that waits for something else by the time of the write is left alone. The time it has waited moves its budget on; a hold
--- does not bring forward what is due later.
+-- does not bring forward what is due later. Whose turn it is, is not for this statement to say.
 -- Conditions are values and no EXISTS, which the planner would answer by reading whole tables.
 come AS MATERIALIZED (
   SELECT id, epoch, awaits FROM awaiting
@@ -21,7 +21,8 @@ come AS MATERIALIZED (
       WHERE jobs.parent = awaiting.id AND jobs.branch = awaiting.awaits_branch AND jobs.state > 4
       OFFSET awaiting.awaits_failures LIMIT 1
     ), false)
-    ELSE NOT held
+    WHEN 2 THEN NOT held
+    ELSE false
   END
 ), locked AS MATERIALIZED (
   SELECT jobs.id, jobs.lane, jobs.state FROM redrive.jobs
@@ -46,6 +47,13 @@ come AS MATERIALIZED (
   WHERE locked.state = 3
   GROUP BY locked.lane, changes.state, changes.sign
 )
-SELECT awaiting.id, resumed.id IS NOT NULL AS resumed
-FROM awaiting LEFT JOIN resumed USING (id)
+SELECT
+  awaiting.id, resumed.id IS NOT NULL AS resumed, awaiting.partition, awaiting.strict, awaiting.awaits = 3 AS turn,
+  awaiting.state = 3 AND awaiting.next_run_at <= clock.now AS due,
+  -- Whether it became claimable by it.
+  resumed.id IS NOT NULL AND CASE awaiting.awaits
+    WHEN 2 THEN awaiting.state = 3 AND awaiting.next_run_at <= clock.now
+    ELSE awaiting.state = 3 OR awaiting.next_run_at > clock.now
+  END AS adds
+FROM clock CROSS JOIN awaiting LEFT JOIN resumed USING (id)
 ORDER BY awaiting.id

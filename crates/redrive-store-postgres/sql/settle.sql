@@ -22,10 +22,10 @@ WITH clock AS MATERIALIZED (
   SELECT * FROM unnest(
     $28::uuid[], $29::bigint[], $30::uuid[], $31::integer[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[],
     $36::text[], $37::text[], $38::text[], $39::bytea[], $40::text[], $41::text[], $42::bytea[], $43::uuid[],
-    $44::integer[]
+    $44::integer[], $45::text[], $46::boolean[]
   ) AS follow_ups (
     follows, epoch, id, lane, at, after, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject, metadata, payload,
-    parent, branch
+    parent, branch, partition, strict
   )
 ), late AS (
   SELECT FROM clock WHERE $3::bigint > clock.now + $2::bigint
@@ -53,7 +53,9 @@ WITH clock AS MATERIALIZED (
     awaits_failures = given.awaits_failures
   FROM clock, given
   WHERE jobs.id = given.id AND jobs.epoch = given.epoch AND jobs.state::integer = 2 AND NOT EXISTS (SELECT FROM late)
-  RETURNING jobs.id, jobs.epoch, jobs.state, jobs.lane, jobs.worker, CASE WHEN jobs.state < 2 THEN given.wait_ms END AS wait_ms
+  RETURNING
+    jobs.id, jobs.epoch, jobs.state, jobs.lane, jobs.worker, CASE WHEN jobs.state < 2 THEN given.wait_ms END AS wait_ms,
+    jobs.partition, jobs.strict, jobs.state < 2 AND jobs.next_run_at <= clock.now AS due
 ), logged AS (
   INSERT INTO redrive.attempts (
     job, epoch, run, attempt, started_at, duration_ms, outcome, error, detail, worker, led_to, wait_ms, next_run_at
@@ -65,14 +67,15 @@ WITH clock AS MATERIALIZED (
 ), followed AS (
   INSERT INTO redrive.jobs (
     id, lane, next_run_at, began_at, created_at, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject,
-    metadata, payload, parent, branch
+    metadata, payload, parent, branch, partition, strict
   )
   SELECT
     follow_ups.id, follow_ups.lane, coalesce(at, now + after), coalesce(at, now + after), now, timeout_ms, lease_ms, tenant,
-    policy, key, fingerprint, subject, metadata, payload, parent, branch
+    policy, key, fingerprint, subject, metadata, payload, parent, branch, follow_ups.partition,
+    follow_ups.strict
   FROM clock, follow_ups JOIN settled ON settled.id = follow_ups.follows AND settled.epoch = follow_ups.epoch
   ON CONFLICT DO NOTHING
-  RETURNING lane
+  RETURNING id, lane, partition
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lane, 2, -count(*) FROM settled GROUP BY lane
@@ -81,5 +84,7 @@ WITH clock AS MATERIALIZED (
   UNION ALL
   SELECT lane, 0, count(*) FROM followed GROUP BY lane
 )
-SELECT EXISTS (SELECT FROM late) AS late, settled.id, settled.epoch, settled.state
+SELECT
+  EXISTS (SELECT FROM late) AS late, settled.id, settled.epoch, settled.state, settled.lane, settled.partition, settled.strict,
+  settled.due, (SELECT array_agg(followed.id) FROM followed WHERE followed.partition IS NOT NULL) AS followed
 FROM clock LEFT JOIN settled ON true

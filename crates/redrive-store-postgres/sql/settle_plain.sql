@@ -7,11 +7,11 @@ WITH clock AS MATERIALIZED (
   UPDATE redrive.jobs SET state = 4, finished_at = clock.now, lease_until = NULL, reason = NULL
   FROM clock, unnest($2::uuid[], $3::bigint[]) AS given (id, epoch)
   WHERE jobs.id = given.id AND jobs.epoch = given.epoch AND jobs.state::integer = 2
-  RETURNING jobs.id, jobs.epoch, jobs.lane
+  RETURNING jobs.id, jobs.epoch, jobs.lane, jobs.partition, jobs.strict
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT settled.lane, changes.state, changes.sign * count(*)
   FROM settled, (VALUES (2::smallint, -1), (4::smallint, 1)) AS changes (state, sign)
   GROUP BY settled.lane, changes.state, changes.sign
 )
-SELECT id, epoch, 4::smallint AS state FROM settled
+SELECT id, epoch, 4::smallint AS state, lane, partition, strict, false AS due FROM settled

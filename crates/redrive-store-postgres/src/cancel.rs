@@ -1,6 +1,6 @@
 //! Ends jobs with everything below them, or asks for the end of what is running.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use redrive_core::store::Cancelled;
 use redrive_core::{JobId, State, StoreError};
@@ -12,15 +12,19 @@ use crate::error::Sorted;
 use crate::found::keys;
 use crate::open::Inner;
 use crate::row;
+use crate::turns::{Left, pass_on};
 
-pub(crate) async fn cancel(inner: &Inner, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
+/// Says too whether someone else may go on instead.
+pub(crate) async fn cancel(inner: &Inner, ids: &[JobId]) -> Result<(Vec<Cancelled>, bool), StoreError> {
     let (now, asked) = (inner.manual_now(), keys(ids));
     let sql = include_str!("../sql/cancel.sql");
     loop {
         let rows = inner.pool.query(sql, &[(&now, Type::INT8), (&asked, Type::UUID_ARRAY)]).await?;
         if !ended_meanwhile(&rows)? {
             let mut family = Family::read(&rows)?;
-            return Ok(ids.iter().map(|id| family.cancel(id.0)).collect());
+            let cancelled = ids.iter().map(|id| family.cancel(id.0)).collect();
+            let passed_on = !family.left.is_empty() && pass_on(inner, &family.left).await;
+            return Ok((cancelled, passed_on));
         }
     }
 }
@@ -41,6 +45,9 @@ struct Family {
     states: HashMap<Uuid, State>,
     children: HashMap<Uuid, Vec<Uuid>>,
     seen: HashSet<Uuid>,
+    partitioned: HashMap<Uuid, Left>,
+    /// Those that have left their places in partitions, in the order in which they did.
+    left: Vec<Left>,
 }
 
 impl Family {
@@ -52,7 +59,8 @@ impl Family {
                 children.entry(parent).or_default().push(row.try_get("id").sorted()?);
             }
         }
-        Ok(Self { states, children, seen: HashSet::new() })
+        let partitioned = rows.iter().filter_map(|row| place(row).transpose()).collect::<Result<_, _>>()?;
+        Ok(Self { states, children, seen: HashSet::new(), partitioned, left: Vec::new() })
     }
 
     fn cancel(&mut self, id: Uuid) -> Cancelled {
@@ -62,8 +70,8 @@ impl Family {
             Some(State::Running) => Cancelled::Requested,
             Some(_) => Cancelled::Done,
         };
-        let mut below = vec![id];
-        while let Some(id) = below.pop() {
+        let mut below = VecDeque::from([id]);
+        while let Some(id) = below.pop_front() {
             if self.seen.insert(id) {
                 self.end(id);
                 below.extend(self.children.get(&id).into_iter().flatten());
@@ -78,6 +86,23 @@ impl Family {
             && *state != State::Running
         {
             *state = State::Cancelled;
+            self.left.extend(self.partitioned.remove(&id));
         }
     }
+}
+
+/// The place of a job in its partition, if it has one, as it leaves it.
+fn place(row: &Row) -> Result<Option<(Uuid, Left)>, StoreError> {
+    let Some(partition) = row.try_get("partition").sorted()? else { return Ok(None) };
+    let left = Left {
+        partition,
+        id: row.try_get("id").sorted()?,
+        strict: row.try_get("strict").sorted()?,
+        ended: true,
+        ran: false,
+        was_claimable: row.try_get("due").sorted()?,
+        is_claimable: false,
+        added: Vec::new(),
+    };
+    Ok(Some((left.id, left)))
 }

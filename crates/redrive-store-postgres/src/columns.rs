@@ -1,12 +1,13 @@
 //! Jobs as columns, so that one statement adds many.
 
 use redrive_core::time::ceil_ms;
-use redrive_core::{NewJob, Start, StoreError, UniqueRule};
+use redrive_core::{NewJob, Order, Start, StoreError, UniqueRule};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::lanes::Lanes;
 use crate::pool::Parameter;
+use crate::scope;
 
 /// The columns of new jobs, in the order of `enqueue.sql`.
 #[derive(Debug, Default)]
@@ -26,6 +27,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) payloads: Vec<&'a [u8]>,
     pub(crate) parents: Vec<Option<Uuid>>,
     pub(crate) branches: Vec<Option<i32>>,
+    pub(crate) partitions: Vec<Option<String>>,
+    pub(crate) stricts: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
@@ -66,10 +69,12 @@ impl<'a> Columns<'a> {
         self.payloads.push(&job.payload);
         self.parents.push(job.parent.map(|parent| parent.id.0));
         self.branches.push(job.parent.map(|parent| parent.branch as i32));
+        self.partitions.push(job.partition.as_ref().map(|partition| scope::of(&job.queue, partition)));
+        self.stricts.push(job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict));
     }
 
     /// The columns as parameters.
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 15] {
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 17] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.lanes, Type::INT4_ARRAY),
@@ -86,6 +91,8 @@ impl<'a> Columns<'a> {
             (&self.payloads, Type::BYTEA_ARRAY),
             (&self.parents, Type::UUID_ARRAY),
             (&self.branches, Type::INT4_ARRAY),
+            (&self.partitions, Type::TEXT_ARRAY),
+            (&self.stricts, Type::BOOL_ARRAY),
         ]
     }
 }

@@ -93,6 +93,15 @@ impl Floors {
         }
     }
 
+    /// These lanes have something at these times that another claim may have passed over while it was locked.
+    pub(crate) fn lower_lanes(&mut self, left: &HashMap<i32, i64>) {
+        for (lane, at) in left {
+            if let Some(floor) = self.by_lane.get_mut(lane) {
+                *floor = (*floor).min((*at, Uuid::nil()));
+            }
+        }
+    }
+
     /// Begins everywhere from the very beginning again.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();

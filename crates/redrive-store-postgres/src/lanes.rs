@@ -18,6 +18,8 @@ pub(crate) struct Lane {
     pub(crate) queue: Queue,
     pub(crate) kind: Kind,
     pub(crate) priority: Priority,
+    /// Whether jobs with partitions have come into it.
+    pub(crate) partitioned: bool,
 }
 
 /// The lanes that this node knows.
@@ -37,13 +39,14 @@ impl SharedLanes {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The lanes with those of these jobs among them; the ones that are new get a number.
+    /// The lanes with those of these jobs among them; the ones that are new get a number. The first job with a partition is
+    /// noted before it comes.
     pub(crate) async fn with(&self, pool: &Pool, jobs: &[NewJob]) -> Result<Arc<Lanes>, StoreError> {
         for job in jobs {
-            if self.snapshot().number(job).is_none() {
+            if !self.snapshot().is_ready(job) {
                 let number = add(pool, job).await?;
-                let NewJob { queue, kind, priority, .. } = job.clone();
-                self.insert([Lane { number, queue, kind, priority }]);
+                let NewJob { queue, kind, priority, partition, .. } = job.clone();
+                self.insert([Lane { number, queue, kind, priority, partitioned: partition.is_some() }]);
             }
         }
         Ok(self.snapshot())
@@ -60,7 +63,8 @@ impl SharedLanes {
     fn insert(&self, lanes: impl IntoIterator<Item = Lane>) {
         let mut shared = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = Arc::make_mut(&mut shared);
-        for lane in lanes {
+        for mut lane in lanes {
+            lane.partitioned |= known.get(lane.number).is_some_and(|known| known.partitioned);
             known.by_name.insert((lane.queue.clone(), lane.kind.clone(), lane.priority), lane.number);
             known.by_number.insert(lane.number, lane);
         }
@@ -76,6 +80,12 @@ impl Lanes {
     /// The number of a job's lane.
     pub(crate) fn number(&self, job: &NewJob) -> Option<i32> {
         self.by_name.get(&(job.queue.clone(), job.kind.clone(), job.priority)).copied()
+    }
+
+    /// Whether a job's lane is known as one for such jobs.
+    fn is_ready(&self, job: &NewJob) -> bool {
+        let lane = self.number(job).and_then(|number| self.get(number));
+        lane.is_some_and(|lane| lane.partitioned || job.partition.is_none())
     }
 
     /// Every lane.
@@ -95,7 +105,7 @@ impl Lanes {
 }
 
 async fn add(pool: &Pool, job: &NewJob) -> Result<i32, StoreError> {
-    let priority = i16::from(job.priority.get());
+    let (priority, partitioned) = (i16::from(job.priority.get()), job.partition.is_some());
     loop {
         let rows = pool
             .query(
@@ -104,6 +114,7 @@ async fn add(pool: &Pool, job: &NewJob) -> Result<i32, StoreError> {
                     (&job.queue.as_str(), Type::TEXT),
                     (&job.kind.as_str(), Type::TEXT),
                     (&priority, Type::INT2),
+                    (&partitioned, Type::BOOL),
                 ],
             )
             .await?;
@@ -121,5 +132,6 @@ fn lane(row: &Row) -> Result<Lane, StoreError> {
         queue: Queue::new(row.try_get::<_, &str>(1).sorted()?)?,
         kind: Kind::new(row.try_get::<_, &str>(2).sorted()?)?,
         priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX))?,
+        partitioned: row.try_get(4).sorted()?,
     })
 }

@@ -9,6 +9,7 @@ mod address;
 mod attempts;
 mod cancel;
 mod claim;
+mod claim_bounded;
 mod columns;
 mod discard;
 mod doctor;
@@ -25,6 +26,7 @@ mod lanes;
 mod leases;
 mod list;
 mod listen;
+mod locks;
 mod look;
 mod migrate;
 mod open;
@@ -36,8 +38,10 @@ mod records;
 mod redrive;
 mod remember;
 mod resume;
+mod rooms;
 mod row;
 mod run_now;
+mod scope;
 mod settle;
 mod signal;
 #[cfg(feature = "sqlx")]
@@ -47,6 +51,7 @@ mod steps;
 mod sweep;
 mod tls;
 mod transaction;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,10 +104,11 @@ impl Store for PostgresStore {
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
         check_batch(settlements.len())?;
         settlements.iter().try_for_each(Settlement::check)?;
-        let settled = settle::settle(&self.inner, &settlements).await?;
+        let (settled, made_room) = settle::settle(&self.inner, &settlements).await?;
         let follow_ups = settlements.iter().any(|settlement| !settlement.follow_ups.is_empty());
         self.wake_if(
             follow_ups
+                || made_room
                 || settled.iter().any(|each| matches!(each, Settled::Applied(state) if state.is_claimable())),
         );
         Ok(settled)
@@ -120,7 +126,9 @@ impl Store for PostgresStore {
 
     async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
         check_batch(ids.len())?;
-        cancel::cancel(&self.inner, &ids).await
+        let (cancelled, made_room) = cancel::cancel(&self.inner, &ids).await?;
+        self.wake_if(made_room);
+        Ok(cancelled)
     }
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {

@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 
 use crate::PostgresStore;
 use crate::address::Address;
+use crate::claim_bounded::Met;
 use crate::error::Sorted;
 use crate::floors::Floors;
 use crate::gather::Gather;
@@ -75,6 +76,7 @@ impl PostgresStore {
             lanes,
             floors: Mutex::default(),
             leases: Mutex::default(),
+            met: Mutex::default(),
             enqueues: Gather::default(),
             memories: Gather::default(),
             clock: options.clock,
@@ -140,6 +142,7 @@ pub(crate) struct Inner {
     pub(crate) lanes: SharedLanes,
     floors: Mutex<Floors>,
     leases: Mutex<LeaseFloors>,
+    met: Mutex<Met>,
     pub(crate) enqueues: Gather<NewJob>,
     pub(crate) memories: Gather<Memory>,
     clock: Option<Arc<dyn Clock>>,
@@ -186,6 +189,11 @@ impl Inner {
     /// Where looks for ended leases begin.
     pub(crate) fn leases(&self) -> MutexGuard<'_, LeaseFloors> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where claims have met bounds.
+    pub(crate) fn met(&self) -> MutexGuard<'_, Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs something on the store's own thread.

@@ -26,12 +26,22 @@ impl Records for PostgresStore {
     }
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let (after, limit) = (after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX));
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-            [(&kind, Type::TEXT), (&after, Type::TEXT), (&limit, Type::INT8)];
-        let rows = self.inner.pool.query(include_str!("../sql/records_scan.sql"), &parameters).await?;
-        rows.iter().map(record).collect()
+        scan(&self.inner, kind, after, limit).await
     }
+}
+
+/// Records of a kind in the order of their ids, after one of them.
+pub(crate) async fn scan(
+    inner: &Inner,
+    kind: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let (after, limit) = (after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX));
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&kind, Type::TEXT), (&after, Type::TEXT), (&limit, Type::INT8)];
+    let rows = inner.pool.query(include_str!("../sql/records_scan.sql"), &parameters).await?;
+    rows.iter().map(record).collect()
 }
 
 async fn write(inner: &Inner, change: &Change) -> Result<Written, StoreError> {

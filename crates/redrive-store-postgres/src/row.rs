@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redrive_core::store::Unreadable;
 use redrive_core::{
-    Await, IdempotencyKey, Invalid, Job, JobId, Lease, Parent, PolicyRef, SignalName, State, StoreError,
-    Tenant, Timestamp, WorkerId,
+    Await, IdempotencyKey, Invalid, Job, JobId, Lease, Order, Parent, Partition, PolicyRef, SignalName,
+    State, StoreError, Tenant, Timestamp, WorkerId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -13,9 +13,10 @@ use uuid::Uuid;
 
 use crate::error::Sorted;
 use crate::lanes::Lanes;
+use crate::scope;
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 34] = [
+pub(crate) const COLUMNS: [&str; 36] = [
     "id",
     "lane",
     "state",
@@ -50,6 +51,8 @@ pub(crate) const COLUMNS: [&str; 34] = [
     "awaits_branch",
     "awaits_failures",
     "held",
+    "partition",
+    "strict",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -111,7 +114,7 @@ impl<'a> Reader<'a> {
             metadata: column(row, 24)?,
             timeout: millis(row, 13)?,
             lease: millis(row, 14)?,
-            partition: None,
+            partition: partition(row)?,
             parent: parent(row)?,
             awaits: awaits(row)?,
             held: column(row, 33)?,
@@ -190,6 +193,13 @@ fn parent(row: &Row) -> Result<Option<Parent>, Invalid> {
     Ok(Some(Parent { id: JobId(id), branch: column::<i32>(row, 28)? as u32 }))
 }
 
+/// Which jobs of its queue a row shares bounds or an order with.
+fn partition(row: &Row) -> Result<Option<Partition>, Invalid> {
+    let Some(scope) = column::<Option<&str>>(row, 34)? else { return Ok(None) };
+    let order = if column(row, 35)? { Order::Strict } else { Order::Any };
+    Ok(Some(Partition { key: scope::key(scope)?, order }))
+}
+
 /// What a row waits for; a claim leaves what its code comes with.
 fn awaits(row: &Row) -> Result<Option<Await>, Invalid> {
     let Some(code) = column::<Option<i16>>(row, 29)? else { return Ok(None) };
@@ -245,6 +255,7 @@ mod tests {
         let columns = COLUMNS.join(", ");
         for sql in [
             include_str!("../sql/claim.sql"),
+            include_str!("../sql/claim_take.sql"),
             include_str!("../sql/reclaim.sql"),
             include_str!("../sql/get.sql"),
             include_str!("../sql/list.sql"),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use redrive_core::store::{Settled, Settlement};
+use redrive_core::store::{Enqueued, Settled, Settlement};
 use redrive_core::time::ceil_ms;
 use redrive_core::{Await, Lease, NewJob, Reason, Start, State, StoreError};
 use tokio_postgres::Row;
@@ -16,17 +16,40 @@ use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
 use crate::row;
+use crate::scope;
+use crate::turns::{self, Left};
 
-pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-    let rows = if settlements.iter().all(Settlement::is_plain) {
-        plain(inner, settlements).await?
+/// Says too whether there is room for others by it, as far as this node knows.
+pub(crate) async fn settle(
+    inner: &Inner,
+    settlements: &[Settlement],
+) -> Result<(Vec<Settled>, bool), StoreError> {
+    let (rows, added) = if settlements.iter().all(Settlement::is_plain) {
+        (plain(inner, settlements).await?, HashSet::new())
     } else {
         full(inner, settlements).await?
     };
-    let mut states = states(&rows)?;
-    // The first of several settlements under one lease is the one that was made.
-    let results = settlements.iter().map(|each| states.remove(&key(each.lease)));
-    Ok(results.map(|state| state.map_or(Settled::LeaseLost, Settled::Applied)).collect())
+    let mut applied = applied(&rows)?;
+    let mut left = Vec::new();
+    let mut made_room = frees_slots(inner, &applied);
+    let mut results = Vec::with_capacity(settlements.len());
+    for settlement in settlements {
+        // The first of several settlements under one lease is the one that was made.
+        let one = applied.remove(&key(settlement.lease));
+        results.push(one.as_ref().map_or(Settled::LeaseLost, |one| Settled::Applied(one.state)));
+        left.extend(one.and_then(|one| one.left(settlement, &added)));
+    }
+    if !left.is_empty() {
+        made_room |= turns::pass_on(inner, &left).await;
+    }
+    Ok((results, made_room))
+}
+
+/// Whether a queue with a quota has room again.
+fn frees_slots(inner: &Inner, applied: &HashMap<(Uuid, i64), Applied>) -> bool {
+    let (met, lanes) = (inner.met(), inner.lanes.snapshot());
+    let mut queues = applied.values().filter_map(|one| lanes.get(one.lane)).map(|lane| &lane.queue);
+    met.has_queues() && queues.any(|queue| met.in_queue(queue))
 }
 
 async fn plain(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, StoreError> {
@@ -39,7 +62,8 @@ async fn plain(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, St
     inner.pool.query(sql, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY), (&epochs, Type::INT8_ARRAY)]).await
 }
 
-async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, StoreError> {
+/// Brings back too which follow-ups with partitions were added.
+async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<(Vec<Row>, HashSet<Uuid>), StoreError> {
     let follow_ups: Vec<NewJob> = settlements.iter().flat_map(|each| each.follow_ups.clone()).collect();
     enqueue::check(&follow_ups)?;
     let lanes = inner.lanes.with(&inner.pool, &follow_ups).await?;
@@ -47,16 +71,23 @@ async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>, Sto
     let limit = Limit::new(inner.manual_now(), &follow_ups);
     let given = Given::new(settlements);
     if follow_ups.iter().all(|job| job.unique.is_none()) {
-        return apply(&*inner.pool, &limit, &given, &FollowUps::new(&given, &lanes)?).await;
+        let rows = apply(&*inner.pool, &limit, &given, &FollowUps::new(&given, &lanes)?).await?;
+        let added: Option<Vec<Uuid>> = rows.first().ok_or_else(nothing)?.try_get("followed").sorted()?;
+        return Ok((rows, added.into_iter().flatten().collect()));
     }
     // What holds a unique key has to be looked at first, which takes statements of their own.
     let settling = inner.pool.transaction(async |client| {
         let rows = apply(client, &limit, &given, &FollowUps::default()).await?;
-        let applied = states(&rows)?;
+        let applied = applied(&rows)?;
         let held = |settlement: &&&Settlement| applied.contains_key(&key(settlement.lease));
         let next = given.firsts.iter().filter(held).flat_map(|settlement| settlement.follow_ups.clone());
-        enqueue::add_all(&mut &*client, &lanes, limit.now, &next.collect::<Vec<_>>()).await?;
-        Ok(rows)
+        let next: Vec<NewJob> = next.collect();
+        let enqueued = enqueue::add_all(&mut &*client, &lanes, limit.now, &next).await?;
+        let added = enqueued.into_iter().filter_map(|each| match each {
+            Enqueued::Created(id) => Some(id.0),
+            Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Replaced(_) => None,
+        });
+        Ok((rows, added.collect()))
     });
     settling.await
 }
@@ -78,17 +109,55 @@ async fn apply(
     Ok(rows)
 }
 
-/// The states that settlements led to, by their leases.
-fn states(rows: &[Row]) -> Result<HashMap<(Uuid, i64), State>, StoreError> {
-    let mut states = HashMap::with_capacity(rows.len());
+/// What a settlement came to.
+struct Applied {
+    state: State,
+    lane: i32,
+    partition: Option<String>,
+    strict: bool,
+    /// Whether it can be claimed again at once.
+    due: bool,
+}
+
+/// What settlements came to, by their leases.
+fn applied(rows: &[Row]) -> Result<HashMap<(Uuid, i64), Applied>, StoreError> {
+    let mut applied = HashMap::with_capacity(rows.len());
     for row in rows {
         let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? else { continue };
         let (epoch, code): (i64, i16) = (row.try_get("epoch").sorted()?, row.try_get("state").sorted()?);
         let state = row::state(code);
-        let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?;
-        states.insert((id, epoch), state);
+        let one = Applied {
+            state: state.ok_or_else(|| StoreError::Corrupt(format!("job {id}: {code} is no state")))?,
+            lane: row.try_get("lane").sorted()?,
+            partition: row.try_get("partition").sorted()?,
+            strict: row.try_get("strict").sorted()?,
+            due: row.try_get("due").sorted()?,
+        };
+        applied.insert((id, epoch), one);
     }
-    Ok(states)
+    Ok(applied)
+}
+
+impl Applied {
+    /// The place that the job has left in its partition, if it has one.
+    fn left(self, settlement: &Settlement, added: &HashSet<Uuid>) -> Option<Left> {
+        let partition = self.partition?;
+        let beside = |job: &&NewJob| {
+            let of = job.partition.as_ref().map(|of| scope::of(&job.queue, of));
+            added.contains(&job.id.0) && of.as_ref() == Some(&partition)
+        };
+        let added = settlement.follow_ups.iter().filter(beside).map(|job| job.start).collect();
+        Some(Left {
+            id: settlement.lease.id.0,
+            strict: self.strict,
+            ended: self.state.is_final(),
+            ran: true,
+            was_claimable: false,
+            is_claimable: self.due,
+            added,
+            partition,
+        })
+    }
 }
 
 fn key(lease: Lease) -> (Uuid, i64) {

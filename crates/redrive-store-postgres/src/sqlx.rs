@@ -105,6 +105,8 @@ fn bind_jobs<'q>(asked: Asked<'q>, columns: &'q Columns<'_>) -> Asked<'q> {
         .bind(&columns.payloads)
         .bind(&columns.parents)
         .bind(&columns.branches)
+        .bind(&columns.partitions)
+        .bind(&columns.stricts)
 }
 
 /// The caller's transaction is the caller's to try again, so little is told apart.

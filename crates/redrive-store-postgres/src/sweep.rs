@@ -13,7 +13,6 @@ pub(crate) async fn sweep(inner: &Inner, after: Option<JobId>, limit: usize) -> 
     let (now, after, limit) = (inner.manual_now(), after.map(|id| id.0), limit as i64);
     let looked_at =
         resume::look(inner, SWEEP, &[(&now, Type::INT8), (&after, Type::UUID), (&limit, Type::INT8)]).await?;
-    let last = looked_at.last().map(|(id, _)| *id);
-    let resumed = looked_at.into_iter().filter(|(_, resumed)| *resumed).map(|(id, _)| id).collect();
-    Ok(Swept { resumed, last })
+    let last = looked_at.last().map(|(looked, _)| JobId(looked.id));
+    Ok(Swept { resumed: resume::take_turns(inner, &looked_at).await?, last })
 }

@@ -29,11 +29,16 @@ impl Expected {
 }
 
 /// All of them, in the order of their names; a test holds them against freshly made tables.
-const EXPECTED: [Expected; 19] = [
+const EXPECTED: [Expected; 25] = [
     Expected {
         name: "attempts_pkey",
         definition: "CREATE UNIQUE INDEX attempts_pkey ON redrive.attempts USING btree (job, epoch)",
         without: (Gravity::Grave, "an attempt may be logged twice, and reading a log reads them all"),
+    },
+    Expected {
+        name: "counts_running",
+        definition: "CREATE INDEX counts_running ON redrive.counts USING btree (lane) WHERE (state = 2)",
+        without: (Gravity::Warning, "each claim from a queue with a quota reads all counts"),
     },
     Expected {
         name: "jobs_awaiting",
@@ -71,9 +76,24 @@ const EXPECTED: [Expected; 19] = [
         without: (Gravity::Grave, "each look for lost leases reads every job"),
     },
     Expected {
+        name: "jobs_partitions",
+        definition: "CREATE INDEX jobs_partitions ON redrive.jobs USING btree (partition, state, next_run_at) WHERE ((partition IS NOT NULL) AND (state < 3))",
+        without: (Gravity::Grave, "each claim and end of a job with a partition reads every job"),
+    },
+    Expected {
         name: "jobs_pkey",
         definition: "CREATE UNIQUE INDEX jobs_pkey ON redrive.jobs USING btree (id)",
         without: (Gravity::Grave, "an id may be enqueued twice, and each settlement reads every job"),
+    },
+    Expected {
+        name: "jobs_strict",
+        definition: "CREATE INDEX jobs_strict ON redrive.jobs USING btree (partition, id) WHERE (strict AND (state < 4))",
+        without: (Gravity::Grave, "each claim of a job in strict order reads every job"),
+    },
+    Expected {
+        name: "jobs_turns",
+        definition: "CREATE INDEX jobs_turns ON redrive.jobs USING btree (partition, lane, next_run_at, id) WHERE ((awaits = 3) AND (NOT strict))",
+        without: (Gravity::Grave, "each end of a job with a partition reads every job that waits"),
     },
     Expected {
         name: "lanes_pkey",
@@ -104,6 +124,16 @@ const EXPECTED: [Expected; 19] = [
         name: "signals_untaken",
         definition: "CREATE INDEX signals_untaken ON redrive.signals USING btree (job, name, seq) WHERE (NOT taken)",
         without: (Gravity::Warning, "a look for a signal reads all that its job ever had"),
+    },
+    Expected {
+        name: "starts_at",
+        definition: "CREATE INDEX starts_at ON redrive.starts USING btree (at)",
+        without: (Gravity::Warning, "removing old starts reads them all"),
+    },
+    Expected {
+        name: "starts_scope",
+        definition: "CREATE INDEX starts_scope ON redrive.starts USING btree (scope, at)",
+        without: (Gravity::Warning, "each claim under a rate reads all starts"),
     },
     Expected {
         name: "steps_pkey",
