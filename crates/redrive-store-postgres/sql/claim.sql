@@ -12,7 +12,8 @@ due AS MATERIALIZED (
     LIMIT chosen.quota
     FOR UPDATE SKIP LOCKED
   ) AS due
-  LIMIT (SELECT CASE WHEN bounded.yes THEN 0 ELSE $4::bigint END FROM bounded)
+  WHERE NOT (SELECT bounded.yes FROM bounded)
+  LIMIT $4::bigint
 ), claimed AS (
   UPDATE redrive.jobs
   SET state = 2, attempt = attempt + 1, epoch = epoch + 1, started_at = clock.now,
