@@ -24,10 +24,16 @@ SELECT 2, partitions.scope, (
 ), NULL, NULL, NULL
 FROM partitions
 UNION ALL
-SELECT 3, scopes.scope, sum(starts.jobs)::bigint, starts.at, NULL, NULL
-FROM (SELECT * FROM queues UNION ALL SELECT * FROM partitions) AS scopes, clock, redrive.starts
-WHERE starts.scope = scopes.scope AND starts.at > clock.now - scopes.span
-GROUP BY scopes.scope, starts.at
+SELECT 3, scopes.scope, started.jobs, started.at, NULL, NULL
+FROM (SELECT * FROM queues UNION ALL SELECT * FROM partitions) AS scopes, clock
+-- OFFSET keeps it a look at each scope's own, whatever the planner thinks of how many there are.
+CROSS JOIN LATERAL (
+  SELECT starts.at, sum(starts.jobs)::bigint AS jobs FROM redrive.starts
+  WHERE starts.scope = scopes.scope AND starts.at > clock.now - scopes.span
+  GROUP BY starts.at
+  OFFSET 0
+) AS started
+WHERE scopes.span IS NOT NULL
 UNION ALL
 SELECT 4, partitions.scope, NULL, NULL, (
   SELECT jobs.id FROM redrive.jobs

@@ -7,10 +7,9 @@ WITH clock AS MATERIALIZED (
 ), wanted AS MATERIALIZED (
   SELECT lanes.lane, lanes.priority, coalesce(floors.at, -9223372036854775808) AS from_at,
     coalesce(floors.id, '00000000-0000-0000-0000-000000000000') AS from_id, $4::bigint AS most,
-    lanes.partitioned OR EXISTS (
-      SELECT FROM redrive.records
-      WHERE records.kind = 'quota' AND records.id = lanes.queue AND records.value IS NOT NULL
-    ) AS bounded
+    lanes.partitioned
+      OR lanes.queue IN (SELECT records.id FROM redrive.records WHERE records.kind = 'quota' AND records.value IS NOT NULL)
+      AS bounded
   FROM redrive.lanes
   LEFT JOIN unnest($5::integer[], $6::bigint[], $7::uuid[]) AS floors (lane, at, id) USING (lane)
   WHERE (cardinality($2::text[]) = 0 OR lanes.queue = ANY ($2::text[]))

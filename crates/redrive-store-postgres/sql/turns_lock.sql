@@ -5,6 +5,6 @@ WITH locked AS MATERIALIZED (
 ), all_locked AS MATERIALIZED (
   SELECT count(*) AS locks FROM locked
 )
+-- The locks come first whatever is joined: every one of their rows has to be answered with.
 SELECT records.id, records.value FROM all_locked
-JOIN redrive.records
-  ON records.kind = 'quota' AND records.id = ANY ($3::text[]) AND records.value IS NOT NULL AND all_locked.locks >= 0
+LEFT JOIN redrive.records ON records.kind = 'quota' AND records.id = ANY ($3::text[]) AND records.value IS NOT NULL

@@ -107,7 +107,11 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Taken
             Err(error) => return Err(error),
         }
     }
-    Ok(Taken { reads, now: rooms.now, next_due: next_due(inner, &wanted, &rooms).await? })
+    let next_due = match next_due(inner, &wanted, &rooms).await {
+        Err(_) if !reads.is_empty() => Some(rooms.now),
+        next_due => next_due?,
+    };
+    Ok(Taken { reads, now: rooms.now, next_due })
 }
 
 /// The lanes that a claim looks at, with their queues and the quotas of these.

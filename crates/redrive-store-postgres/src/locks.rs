@@ -31,10 +31,13 @@ pub(crate) async fn lock<'a>(
     let rows = client
         .typed(sql, &[(&CLASS, Type::INT4), (&stripes, Type::INT4_ARRAY), (&queues, Type::TEXT_ARRAY)])
         .await?;
-    let quota = |row: &tokio_postgres::Row| {
-        Ok((row.try_get("id").sorted()?, Quota::read(row.try_get("value").sorted()?)))
-    };
-    rows.iter().map(quota).collect()
+    let mut quotas = Quotas::new();
+    for row in &rows {
+        if let Some(queue) = row.try_get("id").sorted()? {
+            quotas.insert(queue, Quota::read(row.try_get("value").sorted()?));
+        }
+    }
+    Ok(quotas)
 }
 
 /// FNV-1a: the same on every node.

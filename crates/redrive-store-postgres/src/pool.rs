@@ -80,7 +80,8 @@ impl Pool {
         call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.with_patience(self.patience, async |client| {
-            client.batch_execute("BEGIN").await.sorted()?;
+            // Each statement sees what was committed before it, whatever the server's default is.
+            client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.sorted()?;
             let called = call(client).await;
             let end = if called.is_ok() { "COMMIT" } else { "ROLLBACK" };
             client.batch_execute(end).await.sorted()?;
