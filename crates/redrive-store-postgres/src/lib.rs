@@ -2,8 +2,9 @@
 //!
 //! Each verb is one statement, so that it is one transaction and one round trip; the statements are in `sql/`, one file for
 //! each. Only what must see the effects of its own first half is a transaction of several: steps with children or signals,
-//! and follow-ups with unique keys. The server's clock rules leases, so nodes with skewed clocks agree. A store drives its
-//! connections on a thread of its own: nothing that the program's runtime is busy with keeps a heartbeat from going out.
+//! follow-ups with unique keys, and claims that have to keep to limits, which count under locks (`claim_bounded.rs`). The
+//! server's clock rules leases, so nodes with skewed clocks agree. A store drives its connections on a thread of its own:
+//! nothing that the program's runtime is busy with keeps a heartbeat from going out.
 
 mod address;
 mod attempts;
