@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
+use redrive::Redrive;
 use redrive_core::store::Backend;
 use redrive_core::{StoreError, Timestamp};
 use redrive_delivery::Parts;
@@ -19,6 +20,8 @@ use crate::{operations, routes};
 /// What the routes share.
 pub struct Api {
     pub(crate) store: Arc<dyn Backend>,
+    /// The library's handle on the same store: what an operator's verb entails is written there, once.
+    pub(crate) redrive: Redrive,
     pub(crate) parts: Parts,
     pub(crate) keyring: Keyring,
     pub(crate) policies: Policies,
@@ -52,6 +55,7 @@ impl Api {
             events: Arc::new(Events::new(closing.clone())),
             metrics: Arc::new(Metrics::new()),
             begun: Notify::new(),
+            redrive: Redrive::on(store.clone()),
             parts,
             store,
             closing,

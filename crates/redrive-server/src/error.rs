@@ -292,6 +292,16 @@ impl From<StoreError> for Problem {
     }
 }
 
+impl From<redrive::Error> for Problem {
+    fn from(error: redrive::Error) -> Self {
+        match error {
+            redrive::Error::Store(error) => error.into(),
+            redrive::Error::Invalid(invalid) => invalid.into(),
+            other => Self::internal(&other),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -100,6 +100,7 @@ fn about_the_service() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::list))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
+        .routes(routes!(queues::limit, queues::unlimit))
         .routes(routes!(events::listen))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::healthz))

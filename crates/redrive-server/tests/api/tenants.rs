@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::stage::Stage;
 
 /// Routes that all tenants share: a bound key may not use them.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 10] = [
     "POST /retry-policies",
     "PUT /retry-policies/{policyId}",
     "DELETE /retry-policies/{policyId}",
@@ -14,6 +14,8 @@ const SHARED: [&str; 8] = [
     "GET /queues",
     "POST /queues/{name}/pause",
     "POST /queues/{name}/resume",
+    "PUT /queues/{name}/quota",
+    "DELETE /queues/{name}/quota",
     "GET /metrics",
 ];
 /// Routes whose answer is the same for everyone.
