@@ -24,6 +24,9 @@ use crate::wire::policy::{
 use crate::wire::status::Status;
 use crate::wire::task::{Task, TaskRequest};
 
+/// The header that makes a request repeatable.
+const KEY_HEADER: &str = "Idempotency-Key";
+
 /// A task that may be enqueued, and how it will be shown.
 pub(crate) struct Draft {
     pub(crate) job: NewJob,
@@ -40,15 +43,7 @@ pub(crate) struct Origin {
 impl Origin {
     /// Of a request that creates one task: its id may stand for the key.
     pub(crate) fn of_one(headers: &HeaderMap) -> Answer<Self> {
-        let key = match headers.get("idempotency-key") {
-            None => None,
-            Some(value) => Some(
-                value
-                    .to_str()
-                    .map_err(|_| Problem::invalid("Idempotency-Key", "must be visible ASCII"))?
-                    .to_owned(),
-            ),
-        };
+        let key = header_key(headers)?.map(str::to_owned);
         let request_id = usable(headers, "x-request-id", |key| Passport { key, ..Passport::default() });
         Ok(Self { key, passport: Passport { key: request_id, ..Self::trace(headers) } })
     }
@@ -152,6 +147,17 @@ fn start(request: &TaskRequest, now: Timestamp) -> Answer<Start> {
         (None, Some(at)) if at <= now.as_ms() => Ok(Start::Now),
         (None, Some(at)) => Ok(Start::At(Timestamp::from_ms(at))),
     }
+}
+
+/// The key in the header of a request that may be repeated.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Answer<Option<IdempotencyKey>> {
+    let key = header_key(headers)?.map(IdempotencyKey::new).transpose();
+    key.map_err(|invalid| Problem::invalid(KEY_HEADER, invalid.problem))
+}
+
+fn header_key(headers: &HeaderMap) -> Answer<Option<&str>> {
+    let unreadable = |_| Problem::invalid(KEY_HEADER, "must be visible ASCII");
+    headers.get(KEY_HEADER).map(|value| value.to_str().map_err(unreadable)).transpose()
 }
 
 fn dedupe_key(request: &mut TaskRequest, origin: &Origin) -> Answer<Option<IdempotencyKey>> {

@@ -40,6 +40,12 @@ pub enum Code {
     TaskNotExhausted,
     /// The task does not wait for anything that could be skipped.
     TaskNotWaiting,
+    /// The job has ended before.
+    JobEnded,
+    /// Only a dead job can be driven again or removed.
+    JobNotDead,
+    /// The job does not wait for its time.
+    JobNotWaiting,
     /// The operation has ended before.
     OperationEnded,
     /// The body is larger than the route takes.
@@ -64,7 +70,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::MalformedJson,
         Self::BrokenBody,
         Self::Unauthenticated,
@@ -76,6 +82,9 @@ impl Code {
         Self::TaskEnded,
         Self::TaskNotExhausted,
         Self::TaskNotWaiting,
+        Self::JobEnded,
+        Self::JobNotDead,
+        Self::JobNotWaiting,
         Self::OperationEnded,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
@@ -101,6 +110,9 @@ impl Code {
             | Self::TaskEnded
             | Self::TaskNotExhausted
             | Self::TaskNotWaiting
+            | Self::JobEnded
+            | Self::JobNotDead
+            | Self::JobNotWaiting
             | Self::OperationEnded => StatusCode::CONFLICT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -127,6 +139,9 @@ impl Code {
             Self::TaskEnded => "TASK_ENDED",
             Self::TaskNotExhausted => "TASK_NOT_EXHAUSTED",
             Self::TaskNotWaiting => "TASK_NOT_WAITING",
+            Self::JobEnded => "JOB_ENDED",
+            Self::JobNotDead => "JOB_NOT_DEAD",
+            Self::JobNotWaiting => "JOB_NOT_WAITING",
             Self::OperationEnded => "OPERATION_ENDED",
             Self::BodyTooLarge => "BODY_TOO_LARGE",
             Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
@@ -154,6 +169,9 @@ impl Code {
             Self::TaskEnded => "the task has ended",
             Self::TaskNotExhausted => "the task is not exhausted",
             Self::TaskNotWaiting => "the task does not wait",
+            Self::JobEnded => "the job has ended",
+            Self::JobNotDead => "the job is not dead",
+            Self::JobNotWaiting => "the job does not wait for its time",
             Self::OperationEnded => "the operation has ended",
             Self::BodyTooLarge => "the body is too large",
             Self::UnsupportedMediaType => "the body has the wrong content type",

@@ -6,12 +6,14 @@ mod dead_letters;
 mod docs;
 mod events;
 mod health;
+mod jobs;
 mod keys;
 mod metrics;
 mod operations;
 mod origins;
 mod policies;
 mod queues;
+mod signals;
 mod signing_secrets;
 mod tasks;
 mod why;
@@ -54,6 +56,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
 pub(crate) fn described() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::with_openapi(openapi::outline())
         .merge(about_tasks())
+        .merge(about_jobs())
         .merge(about_dead_letters())
         .merge(about_policies())
         .merge(about_the_service())
@@ -68,8 +71,25 @@ fn about_tasks() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(tasks::attempts))
         .routes(routes!(tasks::redrive))
         .routes(routes!(tasks::run_now))
-        .routes(routes!(why::why))
+        .routes(routes!(why::of_task))
         .routes(routes!(bodies::put))
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+}
+
+fn about_jobs() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::get))
+        .routes(routes!(jobs::attempts))
+        .routes(routes!(jobs::steps))
+        .routes(routes!(why::of_job))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::redrive))
+        .routes(routes!(jobs::run_now))
+        .routes(routes!(jobs::pause))
+        .routes(routes!(jobs::resume))
+        .routes(routes!(jobs::discard))
+        .routes(routes!(signals::send))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
 }
 

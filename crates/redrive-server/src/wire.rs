@@ -1,6 +1,8 @@
 //! What goes over the wire: requests and answers, apart from how they are handled.
 
+pub mod content;
 pub mod event;
+pub mod job;
 pub mod key;
 pub mod listing;
 pub mod operation;

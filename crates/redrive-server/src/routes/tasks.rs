@@ -7,33 +7,19 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redrive_core::store::{Cancelled, Enqueued, Redriven, RunNow};
 use redrive_core::{Job, JobId};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use crate::api::Api;
 use crate::auth::{Caller, Reader, Writer};
 use crate::creation::{Draft, Origin, draft};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Query, TaskId};
-use crate::wire::listing::{TaskQuery, page_request};
+use crate::wire::listing::{AttemptsQuery, TaskQuery, page_request};
 use crate::wire::page::Page;
 use crate::wire::status::Status;
 use crate::wire::task::{Task, TaskAttempt, TaskRequest};
 
 /// Says that the task is the one that the same request created before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-
-/// Which page of a task's attempts.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct AttemptsQuery {
-    /// Attempts on the page, 50 when absent.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<usize>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-}
 
 /// Create a task.
 ///
@@ -111,14 +97,14 @@ pub(super) async fn cancel(
     TaskId(id): TaskId,
 ) -> Answer<Response> {
     find(&api, &caller, id).await?;
-    let status = match api.store.cancel(vec![id]).await?.pop() {
-        Some(Cancelled::Done) => StatusCode::OK,
-        Some(Cancelled::Requested) => StatusCode::ACCEPTED,
-        Some(Cancelled::Ended(state)) => {
+    let status = match api.redrive.cancel(id).await? {
+        Cancelled::Done => StatusCode::OK,
+        Cancelled::Requested => StatusCode::ACCEPTED,
+        Cancelled::Ended(state) => {
             let detail = format!("the task is {} already", Status::from(state).name());
             return Err(Problem::new(Code::TaskEnded, detail));
         }
-        Some(Cancelled::NotFound) | None => return Err(nothing(id)),
+        Cancelled::NotFound => return Err(nothing(id)),
     };
     let job = find(&api, &caller, id).await?;
     api.tell(&job);
@@ -157,13 +143,13 @@ pub(super) async fn redrive(
     TaskId(id): TaskId,
 ) -> Answer<Json<Task>> {
     find(&api, &caller, id).await?;
-    match api.store.redrive(vec![id]).await?.pop() {
-        Some(Redriven::Done) => changed(&api, &caller, id).await,
-        Some(Redriven::NotDead(state)) => {
+    match api.redrive.redrive(id).await? {
+        Redriven::Done => changed(&api, &caller, id).await,
+        Redriven::NotDead(state) => {
             let detail = format!("the task is {}", Status::from(state).name());
             Err(Problem::new(Code::TaskNotExhausted, detail))
         }
-        Some(Redriven::NotFound) | None => Err(nothing(id)),
+        Redriven::NotFound => Err(nothing(id)),
     }
 }
 

@@ -1,11 +1,12 @@
-//! Which tasks to list, as the query says it.
+//! Which tasks and jobs to list, as the query says it.
 
 use redrive_core::store::{Cursor, Filter, PageRequest};
-use redrive_core::{IdempotencyKey, Kind, PolicyName, Reason, State, Tenant, Timestamp};
+use redrive_core::{IdempotencyKey, Kind, PolicyName, Queue, Reason, State, Tenant, Timestamp};
 use redrive_delivery::KIND;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::job::JobState;
 use super::page;
 use super::status::Status;
 use crate::error::{Answer, Problem};
@@ -35,6 +36,67 @@ pub struct TaskQuery {
     /// The `nextCursor` of the page before.
     pub cursor: Option<String>,
 }
+
+/// Which jobs to list, and which page of them; newest first.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct JobQuery {
+    /// In this state.
+    pub state: Option<JobState>,
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// In this queue.
+    pub queue: Option<String>,
+    /// Under any version of this policy.
+    pub policy_id: Option<String>,
+    /// About something that begins so.
+    pub subject: Option<String>,
+    /// With this key.
+    pub idempotency_key: Option<String>,
+    /// Dead for this reason.
+    pub reason: Option<WhyExhausted>,
+    /// Enqueued after this instant, in epoch ms.
+    pub created_after: Option<i64>,
+    /// Enqueued before this instant, in epoch ms.
+    pub created_before: Option<i64>,
+    /// Ended after this instant, in epoch ms.
+    pub finished_after: Option<i64>,
+    /// Ended before this instant, in epoch ms.
+    pub finished_before: Option<i64>,
+    /// Jobs on the page, 50 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Which page of a task's or job's attempts.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AttemptsQuery {
+    /// Attempts on the page, 50 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Which page of a job's steps.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StepsQuery {
+    /// Steps on the page, 50 when absent; each may have 64 KiB.
+    #[param(minimum = 1, maximum = 100)]
+    pub limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Steps on a page: they are shown whole.
+pub const STEPS_ITEMS_MAX: usize = 100;
 
 /// Which dead letters, and which page of them; newest first.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -114,7 +176,7 @@ impl TaskQuery {
         Ok(Filter {
             states,
             policy_name: name(self.policy_id.as_deref())?,
-            subject: self.target.clone(),
+            subject: beginning("target", self.target.as_deref())?,
             key: self.idempotency_key.as_deref().map(IdempotencyKey::new).transpose()?,
             reason: self.reason.map(Reason::from),
             created_from: after(self.created_after),
@@ -126,6 +188,51 @@ impl TaskQuery {
     /// Which page.
     pub fn page(&self) -> Answer<PageRequest> {
         page_request(self.limit, self.cursor.as_deref())
+    }
+}
+
+impl JobQuery {
+    /// The engine's filter, narrowed to what the caller may see.
+    pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
+        Ok(Filter {
+            states: self.state.map(State::from).into_iter().collect(),
+            tenant: tenant.cloned(),
+            queue: self.queue.as_deref().map(Queue::new).transpose()?,
+            kind: self.kind.as_deref().map(Kind::new).transpose()?,
+            policy: None,
+            policy_name: name(self.policy_id.as_deref())?,
+            subject: beginning("subject", self.subject.as_deref())?,
+            reason: self.reason.map(Reason::from),
+            key: self.idempotency_key.as_deref().map(IdempotencyKey::new).transpose()?,
+            created_from: after(self.created_after),
+            created_before: self.created_before.map(Timestamp::from_ms),
+            finished_from: after(self.finished_after),
+            finished_before: self.finished_before.map(Timestamp::from_ms),
+        })
+    }
+
+    /// Which page.
+    pub fn page(&self) -> Answer<PageRequest> {
+        page_request(self.limit, self.cursor.as_deref())
+    }
+}
+
+impl StepsQuery {
+    /// How many steps, within bounds.
+    pub fn limit(&self) -> Answer<usize> {
+        page::limit_to(self.limit, STEPS_ITEMS_MAX)
+    }
+
+    /// The place at which the page begins.
+    pub fn from(&self) -> Answer<u32> {
+        let Some(cursor) = &self.cursor else { return Ok(0) };
+        let place = cursor.strip_prefix('s').and_then(|place| u32::from_str_radix(place, 16).ok());
+        place.ok_or_else(|| Problem::invalid("cursor", "is not one that a list returned"))
+    }
+
+    /// What leads to the page that begins at `place`.
+    pub fn cursor_at(place: u32) -> String {
+        format!("s{place:x}")
     }
 }
 
@@ -153,7 +260,7 @@ impl DeadLetterFilter {
         Ok(Filter {
             states: vec![State::Dead],
             policy_name: name(self.policy_id.as_deref())?,
-            subject: self.target.clone(),
+            subject: beginning("target", self.target.as_deref())?,
             reason: self.reason.map(Reason::from),
             finished_from: after(self.finished_after),
             finished_before: self.finished_before.map(Timestamp::from_ms),
@@ -171,6 +278,14 @@ pub(crate) fn page_request(limit: Option<usize>, cursor: Option<&str>) -> Answer
 /// Deliveries that the caller may see: a store may hold other jobs too.
 fn tasks_of(tenant: Option<&Tenant>) -> Answer<Filter> {
     Ok(Filter { tenant: tenant.cloned(), kind: Some(Kind::new(KIND)?), ..Filter::default() })
+}
+
+/// How a text begins; not every store can look for a NUL.
+fn beginning(field: &'static str, text: Option<&str>) -> Answer<Option<String>> {
+    match text {
+        Some(text) if text.contains('\0') => Err(Problem::invalid(field, "must not contain a NUL character")),
+        text => Ok(text.map(str::to_owned)),
+    }
 }
 
 fn name(policy_id: Option<&str>) -> Answer<Option<PolicyName>> {

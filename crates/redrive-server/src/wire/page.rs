@@ -63,12 +63,15 @@ impl PageQuery {
 
 /// How many items a page may have.
 pub(crate) fn limit(asked: Option<usize>) -> Answer<usize> {
+    limit_to(asked, PAGE_ITEMS_MAX)
+}
+
+/// How many items a page may have of which there are at most `most` on one.
+pub(crate) fn limit_to(asked: Option<usize>, most: usize) -> Answer<usize> {
     match asked {
         None => Ok(PAGE_ITEMS_DEFAULT),
-        Some(limit) if (1..=PAGE_ITEMS_MAX).contains(&limit) => Ok(limit),
-        Some(limit) => {
-            Err(Problem::invalid("limit", format!("must be from 1 to {PAGE_ITEMS_MAX}, is {limit}")))
-        }
+        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Problem::invalid("limit", format!("must be from 1 to {most}, is {limit}"))),
     }
 }
 

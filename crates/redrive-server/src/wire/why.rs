@@ -1,8 +1,9 @@
-//! Why a task is not running now.
+//! Why a task or job is not running now.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::job::JobState;
 use super::status::Status;
 
 /// Why a task is not running now.
@@ -15,6 +16,29 @@ pub struct Why {
     /// Where it is in its life.
     pub status: Status,
     /// What holds it.
+    #[serde(flatten)]
+    pub hold: Holding,
+}
+
+/// Why a job is not running now.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobWhy {
+    /// The job.
+    #[schema(format = "uuid")]
+    pub job_id: String,
+    /// Where it is in its life.
+    pub state: JobState,
+    /// What holds it.
+    #[serde(flatten)]
+    pub hold: Holding,
+}
+
+/// What holds a task or job.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Holding {
+    /// What it is.
     pub because: Because,
     /// The same in words.
     pub detail: String,
@@ -29,7 +53,14 @@ pub struct Why {
     pub origin: Option<String>,
 }
 
-/// What holds a task.
+impl Holding {
+    /// One of which only the words are known.
+    pub fn new(because: Because, detail: impl Into<String>) -> Self {
+        Self { because, detail: detail.into(), until: None, worker: None, origin: None }
+    }
+}
+
+/// What sort of thing holds a task or job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Because {
@@ -41,6 +72,16 @@ pub enum Because {
     GateHolds,
     /// Its queue is paused.
     QueuePaused,
+    /// As much of its queue runs as the queue's quota allows.
+    QuotaReached,
+    /// Someone has paused it.
+    Held,
+    /// It waits for a signal.
+    AwaitsSignal,
+    /// It waits for its children.
+    AwaitsChildren,
+    /// It waits for its turn among jobs that share bounds or an order.
+    AwaitsTurn,
     /// It is running: a worker has it.
     Leased,
     /// It has ended.

@@ -6,6 +6,7 @@ mod batch;
 mod dead_letters;
 mod delivery;
 mod document;
+mod jobs;
 mod policies;
 mod refusals;
 mod service;

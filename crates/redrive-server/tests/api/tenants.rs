@@ -82,6 +82,7 @@ async fn nobody_sees_or_touches_what_is_anothers() {
             let name = if path.starts_with("/queues") { "default" } else { &owned.secret };
             let real = path
                 .replace("{taskId}", &owned.task)
+                .replace("{jobId}", &owned.task)
                 .replace("{keyId}", &owned.key_id)
                 .replace("{operationId}", &owned.operation)
                 .replace("{policyId}", "default")
@@ -123,6 +124,7 @@ fn body_of(route: &str, owned: &Owned) -> Option<Value> {
     match route {
         "POST /retry-tasks" => Some(json!({"targetUrl": "http://x.example/", "bodyRef": owned.body_ref})),
         "POST /retry-tasks/batch" => Some(json!({"items": [{"targetUrl": "http://x.example/"}]})),
+        "POST /jobs/{jobId}/signals" => Some(json!({"name": "x"})),
         "POST /keys" => Some(json!({"name": "theirs"})),
         "POST /retry-policies" => Some(json!({"policyId": "p"})),
         route if route.starts_with("GET") || route.starts_with("DELETE") => None,
