@@ -287,8 +287,10 @@ impl Driver {
         let answers = self.api.store.redrive(jobs.iter().map(|job| job.id).collect()).await?;
         let driven = jobs.iter().zip(answers).filter(|(_, answer)| *answer == Redriven::Done);
         let tell = |job: &Job| {
-            let event = || TaskEvent::new(job.id, Status::Pending, 0, api::now());
-            self.api.events.tell(job.id, &job.tenant, event);
+            if self.api.is_task(job) {
+                let event = || TaskEvent::new(job.id, Status::Pending, 0, api::now());
+                self.api.events.tell(job.id, &job.tenant, event);
+            }
             job.id
         };
         Ok(driven.map(|(job, _)| tell(job)).collect())

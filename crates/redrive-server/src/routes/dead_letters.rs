@@ -22,6 +22,8 @@ const RATE_MAX: f64 = 100_000.0;
 const CANARY_MAX: usize = 100;
 
 /// Exhausted tasks, newest first.
+///
+/// Dead jobs of other kinds are in `GET /jobs?state=dead`.
 #[utoipa::path(get, operation_id = "listDeadLetters", path = "/dead-letters", tag = "dead letters", params(DeadLetterQuery),
     responses((status = 200, description = "a page of exhausted tasks", body = Page<Task>)))]
 pub(super) async fn list(
@@ -33,7 +35,7 @@ pub(super) async fn list(
     Ok(Json(api.tasks(api.store.list(filter, query.page()?).await?).await?))
 }
 
-/// Drive dead letters again.
+/// Drive dead letters again: tasks, or jobs of the kind that is named.
 ///
 /// It goes on in the background and survives a restart; `dryRun` only counts.
 #[utoipa::path(post, operation_id = "redriveDeadLetters", path = "/dead-letters/redrive", tag = "dead letters", request_body = RedriveRequest,
@@ -59,7 +61,7 @@ pub(super) async fn redrive(
     begin(&api, &caller, new, request.dry_run).await
 }
 
-/// Remove dead letters for good.
+/// Remove dead letters for good: tasks, or jobs of the kind that is named.
 ///
 /// It goes on in the background and survives a restart; `dryRun` only counts.
 #[utoipa::path(post, operation_id = "discardDeadLetters", path = "/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,

@@ -124,10 +124,16 @@ pub struct DeadLetterQuery {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeadLetterFilter {
+    /// Of this kind: jobs of the library. Tasks, of kind `delivery`, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// In this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     /// Under any version of this policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
-    /// With a target that begins so.
+    /// With a target, or about something, that begins so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Exhausted for this reason.
@@ -240,6 +246,8 @@ impl DeadLetterQuery {
     /// Which dead letters.
     pub fn filter(&self) -> DeadLetterFilter {
         DeadLetterFilter {
+            kind: None,
+            queue: None,
             policy_id: self.policy_id.clone(),
             target: self.target.clone(),
             reason: self.reason,
@@ -257,14 +265,18 @@ impl DeadLetterQuery {
 impl DeadLetterFilter {
     /// The engine's filter, narrowed to what the caller may see.
     pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
+        let of_kind = self.kind.as_deref().unwrap_or(KIND);
         Ok(Filter {
             states: vec![State::Dead],
+            tenant: tenant.cloned(),
+            kind: Some(Kind::new(of_kind)?),
+            queue: self.queue.as_deref().map(Queue::new).transpose()?,
             policy_name: name(self.policy_id.as_deref())?,
             subject: beginning("target", self.target.as_deref())?,
             reason: self.reason.map(Reason::from),
             finished_from: after(self.finished_after),
             finished_before: self.finished_before.map(Timestamp::from_ms),
-            ..tasks_of(tenant)?
+            ..Filter::default()
         })
     }
 }

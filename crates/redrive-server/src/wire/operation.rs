@@ -9,9 +9,13 @@ use super::listing::{DeadLetterFilter, WhyExhausted};
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RedriveRequest {
+    /// Of this kind: jobs of the library. Tasks, of kind `delivery`, when absent.
+    pub kind: Option<String>,
+    /// In this queue.
+    pub queue: Option<String>,
     /// Under any version of this policy.
     pub policy_id: Option<String>,
-    /// With a target that begins so.
+    /// With a target, or about something, that begins so.
     pub target: Option<String>,
     /// Exhausted for this reason.
     pub reason: Option<WhyExhausted>,
@@ -34,9 +38,13 @@ pub struct RedriveRequest {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiscardRequest {
+    /// Of this kind: jobs of the library. Tasks, of kind `delivery`, when absent.
+    pub kind: Option<String>,
+    /// In this queue.
+    pub queue: Option<String>,
     /// Under any version of this policy.
     pub policy_id: Option<String>,
-    /// With a target that begins so.
+    /// With a target, or about something, that begins so.
     pub target: Option<String>,
     /// Exhausted for this reason.
     pub reason: Option<WhyExhausted>,
@@ -56,6 +64,8 @@ impl RedriveRequest {
     /// Which dead letters.
     pub fn filter(&self) -> DeadLetterFilter {
         DeadLetterFilter {
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
             policy_id: self.policy_id.clone(),
             target: self.target.clone(),
             reason: self.reason,
@@ -69,6 +79,8 @@ impl DiscardRequest {
     /// Which dead letters.
     pub fn filter(&self) -> DeadLetterFilter {
         DeadLetterFilter {
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
             policy_id: self.policy_id.clone(),
             target: self.target.clone(),
             reason: self.reason,

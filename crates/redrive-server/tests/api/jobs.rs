@@ -2,7 +2,8 @@
 
 use redrive::{Redrive, Task};
 use redrive_core::steps::{Memory, Remembered, Step, StepKind, Steps as _};
-use redrive_core::{Await, Job, JobId, Parent, Reason, SignalName, StepName, Verdict, Wait};
+use redrive_core::store::Store as _;
+use redrive_core::{Await, Job, JobId, Parent, Reason, SignalName, State, StepName, Verdict, Wait};
 use redrive_server::keys::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -355,6 +356,38 @@ async fn what_waits_for_its_turn_says_so() {
     assert_eq!(shown["partition"], json!({"key": "order-7", "order": "strict"}));
     assert_eq!(shown["awaits"]["what"], "turn", "{shown}");
     assert_eq!(stage.get(&format!("/jobs/{two}/why")).await.body["because"], "AWAITS_TURN");
+}
+
+#[tokio::test]
+async fn dead_jobs_of_a_kind_are_driven_by_an_operation_and_tasks_are_left_alone() {
+    let stage = Stage::open().await;
+    let (task, job) = (stage.task().await, enqueue(&stage).await);
+    stage.kill().await;
+    assert_eq!(stage.get("/dead-letters").await.body["items"].as_array().unwrap().len(), 1);
+    for (filter, matched) in [
+        (json!({"dryRun": true}), 1),
+        (json!({"dryRun": true, "kind": "receipt"}), 1),
+        (json!({"dryRun": true, "kind": "receipt", "queue": "other"}), 0),
+        (json!({"dryRun": true, "kind": "other"}), 0),
+    ] {
+        let counted = stage.post("/dead-letters/redrive", filter.clone()).await;
+        assert_eq!(counted.body["matched"], matched, "{filter}");
+    }
+    let begun = stage.post("/dead-letters/redrive", json!({"kind": "receipt"})).await;
+    assert_eq!(begun.body["filter"], json!({"kind": "receipt"}), "{}", begun.body);
+    let driving = tokio::spawn(stage.api.clone().drive_operations());
+    let path = begun.header("location").unwrap();
+    let ending = async {
+        while stage.get(path).await.body["state"] == "RUNNING" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), ending).await.expect("it goes on");
+    stage.closing.cancel();
+    driving.await.unwrap();
+    let states = stage.store.get(vec![task, job]).await.unwrap();
+    let states: Vec<State> = states.into_iter().map(|job| job.unwrap().state).collect();
+    assert_eq!(states, [State::Dead, State::Pending]);
 }
 
 #[tokio::test]
