@@ -8,6 +8,7 @@ mod document;
 mod escalation;
 mod events;
 mod grpc;
+mod jobs;
 mod nodes;
 mod outage;
 mod s3;
