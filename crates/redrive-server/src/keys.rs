@@ -24,9 +24,9 @@ pub const KEY_NAME_BYTES_MAX: usize = 128;
 pub enum Scope {
     /// To look.
     Read,
-    /// To create, cancel and redrive tasks.
+    /// To create tasks, and to cancel, redrive, pause and signal tasks and jobs.
     Write,
-    /// To change policies, keys and secrets, and to operate on dead letters.
+    /// To change policies, queues, keys and secrets, and to operate on dead letters.
     Admin,
 }
 

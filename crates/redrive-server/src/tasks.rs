@@ -62,7 +62,7 @@ impl Api {
     pub(crate) fn tell(&self, job: &Job) {
         let status = Status::from(job.state);
         self.events.tell(job.id, &job.tenant, || TaskEvent {
-            next_attempt_at: (status == Status::Pending).then(|| job.next_run_at.as_ms()),
+            next_attempt_at: job.state.is_claimable().then(|| job.next_run_at.as_ms()),
             ..TaskEvent::new(job.id, status, job.attempt, api::now())
         });
     }

@@ -121,7 +121,7 @@ pub struct Task {
     pub attempt_number: u32,
     /// Attempts that its policy allows.
     pub max_attempts: Option<u32>,
-    /// When the next attempt is due, in epoch ms, while it waits.
+    /// When the next attempt is due, in epoch ms, while it waits for that; one that is paused does not.
     pub next_attempt_at: Option<i64>,
     /// When it was created, in epoch ms.
     pub created_at: i64,
@@ -175,7 +175,6 @@ impl Task {
         // A payload that cannot be read still has a row worth showing.
         let call = Call::decode(&job.payload).map(Self::of_call);
         let unread = || Self { target_url: job.subject.clone().unwrap_or_default(), ..Self::default() };
-        let waits = Status::from(job.state) == Status::Pending;
         let passport =
             job.metadata.as_deref().and_then(|json| Passport::from_json(json).ok()).unwrap_or_default();
         Self {
@@ -187,7 +186,7 @@ impl Task {
             status: Some(job.state.into()),
             attempt_number: job.attempt,
             max_attempts,
-            next_attempt_at: waits.then(|| job.next_run_at.as_ms()),
+            next_attempt_at: job.state.is_claimable().then(|| job.next_run_at.as_ms()),
             created_at: job.created_at.as_ms(),
             finished_at: job.finished_at.map(|at| at.as_ms()),
             last_error: job.last_error.clone(),

@@ -241,6 +241,20 @@ async fn a_job_is_paused_resumed_made_due_and_cancelled() {
 }
 
 #[tokio::test]
+async fn a_paused_task_has_no_next_attempt_until_it_is_resumed() {
+    let stage = Stage::open().await;
+    let id = stage.task().await;
+    stage.post(&format!("/jobs/{id}/pause"), json!({})).await;
+    let task = stage.get(&format!("/retry-tasks/{id}")).await.body;
+    assert_eq!((&task["status"], &task["nextAttemptAt"]), (&json!("PENDING"), &Value::Null));
+    assert_eq!(stage.get(&format!("/retry-tasks/{id}/why")).await.body["because"], "HELD");
+    assert!(stage.claim().await.is_empty());
+    stage.post(&format!("/jobs/{id}/resume"), json!({})).await;
+    assert!(stage.get(&format!("/retry-tasks/{id}")).await.body["nextAttemptAt"].is_i64());
+    assert_eq!(claim(&stage).await.id, id);
+}
+
+#[tokio::test]
 async fn a_signal_is_kept_once_under_its_key_and_lets_its_job_go_on() {
     let stage = Stage::open().await;
     let id = enqueue(&stage).await;
