@@ -45,7 +45,7 @@ pub struct Queues {
 pub struct QueueQuota {
     /// Of the whole queue: how many run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
+    #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub concurrency: Option<u32>,
     /// Of the whole queue: how often one starts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct QueueQuota {
 pub struct QueueBounds {
     /// How many run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
+    #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub concurrency: Option<u32>,
     /// How often one starts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub struct QueueBounds {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueRate {
     /// How many.
-    #[schema(minimum = 1)]
+    #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub count: u32,
     /// The span; at most a year.
     #[schema(minimum = 1, maximum = 31536000000u64)]
