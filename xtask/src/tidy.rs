@@ -29,6 +29,7 @@ const DIRECTIONS: [(&str, &[&str]); 12] = [
     (
         "redrive-bench",
         &[
+            "redrive",
             "redrive-core",
             "redrive-worker",
             "redrive-store-sqlite",

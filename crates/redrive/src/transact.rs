@@ -64,7 +64,6 @@ impl Redrive {
         T: Send + 'static,
         F: FnMut(&mut SqliteTransaction<'_, '_, '_>) -> Result<T, Error> + Send + 'static,
     {
-        let ran = self.sqlite()?.transact(move |tx| body(&mut SqliteTransaction(tx))).await?;
-        ran
+        self.sqlite()?.transact(move |tx| body(&mut SqliteTransaction(tx))).await?
     }
 }

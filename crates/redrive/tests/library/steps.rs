@@ -81,14 +81,11 @@ async fn play(script: Vec<Vec<String>>, cx: Context, runs: Arc<Runs>) -> Result<
 }
 
 /// What a script's job came to, and what ran.
-async fn check<T: Task + Clone>(
+async fn check<T: Task<Output = Vec<u32>> + Clone>(
     make: fn(Vec<Vec<String>>) -> T,
     open_up: fn(T) -> Vec<Vec<String>>,
     script: &[&[&str]],
-) -> (redrive::Job, Vec<String>)
-where
-    T: Task<Output = Vec<u32>>,
-{
+) -> (redrive::Job, Vec<String>) {
     let redrive = open().await;
     let script = script.iter().map(|names| names.iter().map(|name| name.to_string()).collect()).collect();
     let id = redrive.enqueue(make(script)).await.unwrap().id();
