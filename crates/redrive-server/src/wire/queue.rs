@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use redrive_core::quota::{Bounds, Quota, Rate};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// A queue.
@@ -48,9 +50,10 @@ pub struct QueueQuota {
     #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub concurrency: Option<u32>,
     /// Of the whole queue: how often one starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_object")]
     pub rate: Option<QueueRate>,
     /// Of each partition's key.
+    #[serde(deserialize_with = "object")]
     pub per_key: QueueBounds,
 }
 
@@ -63,7 +66,7 @@ pub struct QueueBounds {
     #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub concurrency: Option<u32>,
     /// How often one starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_object")]
     pub rate: Option<QueueRate>,
 }
 
@@ -77,6 +80,19 @@ pub struct QueueRate {
     /// The span; at most a year.
     #[schema(minimum = 1, maximum = 31536000000u64)]
     pub per_ms: u64,
+}
+
+/// An object by its names. A list would fill a struct by position, which no schema allows.
+fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+    let object = Map::deserialize(deserializer)?;
+    T::deserialize(Value::Object(object)).map_err(D::Error::custom)
+}
+
+fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let Some(object) = Option::<Map<String, Value>>::deserialize(deserializer)? else { return Ok(None) };
+    T::deserialize(Value::Object(object)).map(Some).map_err(D::Error::custom)
 }
 
 impl From<Quota> for QueueQuota {

@@ -350,6 +350,9 @@ async fn a_quota_bounds_its_queue_until_it_is_removed() {
         ("default", json!({"concurrency": 0}), "concurrency"),
         ("default", json!({"rate": {"count": 0, "perMs": 1}}), "rate"),
         ("default", json!({"perkey": {}}), "perkey"),
+        ("default", json!({"perKey": []}), "perKey"),
+        ("default", json!({"perKey": {"rate": [1, 1000]}}), "perKey"),
+        ("default", json!({"rate": [1, 1000]}), "rate"),
         ("*", json!({}), "name"),
     ] {
         let refused = stage.put(&format!("/queues/{path}/quota"), body).await;
