@@ -15,6 +15,7 @@ pub mod names;
 pub mod policy;
 pub mod quota;
 pub mod records;
+pub mod rooms;
 pub mod steps;
 pub mod store;
 pub mod time;

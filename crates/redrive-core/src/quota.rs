@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::Invalid;
 use crate::limits::HORIZON;
-use crate::names::PartitionKey;
+use crate::names::{PartitionKey, Queue};
 use crate::time::Timestamp;
 
 /// The kind of record that bounds a queue: its id is the queue's name, its value a [`Quota`] as JSON.
@@ -19,6 +19,27 @@ pub struct Partition {
     pub key: PartitionKey,
     /// In which order they run.
     pub order: Order,
+}
+
+/// Between a queue and a key: no name has one.
+const SEPARATOR: char = '\u{1f}';
+
+impl Partition {
+    /// What the partition is called across queues.
+    pub fn scope(&self, queue: &Queue) -> String {
+        format!("{queue}{SEPARATOR}{}", self.key)
+    }
+
+    /// The queue in what a partition is called.
+    pub fn queue_of_scope(scope: &str) -> &str {
+        scope.split_once(SEPARATOR).map_or(scope, |(queue, _)| queue)
+    }
+
+    /// The partition that is called so.
+    pub fn of_scope(scope: &str, order: Order) -> Result<Self, Invalid> {
+        let key = scope.split_once(SEPARATOR).map_or(scope, |(_, key)| key);
+        Ok(Self { key: PartitionKey::new(key)?, order })
+    }
 }
 
 /// In which order the jobs of a partition run.

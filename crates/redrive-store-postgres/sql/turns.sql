@@ -1,4 +1,4 @@
--- What decides whose turn it is in partitions ($2), in one snapshot: how many run and how many could at once, neither counted
+-- What decides whose turn it is in partitions ($2), in one snapshot: how many run and how many without an order could at once, neither counted
 -- beyond what matters ($3), which job in strict order comes first, and who waits, in order, no more than may go on ($4). $1 the
 -- time, none for the server's. Must begin when the locks are held: counts from before them are old.
 WITH clock AS MATERIALIZED (
@@ -18,6 +18,7 @@ SELECT
     SELECT count(*) FROM (
       SELECT FROM redrive.jobs
       WHERE jobs.partition = partitions.scope AND jobs.state IN (0, 1) AND jobs.next_run_at <= clock.now
+        AND NOT jobs.strict
       LIMIT partitions.most
     ) AS claimable
   ) AS claimable,

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use redrive_core::quota::Bounds;
+use redrive_core::rooms::{Admission, Candidate, Quotas, Rooms, Starts};
 use redrive_core::store::ClaimRequest;
 use redrive_core::time::ceil_ms;
-use redrive_core::{Kind, Queue, Quota, StoreError, Timestamp};
+use redrive_core::{JobId, Kind, Queue, Quota, StoreError, Timestamp};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -18,7 +19,6 @@ use crate::enqueue::Query;
 use crate::error::Sorted;
 use crate::locks;
 use crate::open::Inner;
-use crate::rooms::{Admission, Due, Quotas, Rooms, Starts};
 use crate::row::{self, Read};
 
 const CANDIDATES: &str = concat!(
@@ -31,6 +31,23 @@ const CANDIDATES: &str = concat!(
 const ROUNDS_MAX: usize = 16;
 /// How many candidates a round looks at at least: jobs that have to be set aside often stand one behind the other.
 const CANDIDATES_MIN: usize = 16;
+
+/// A due job that a claim decides about.
+#[derive(Debug)]
+struct Due {
+    id: Uuid,
+    lane: i32,
+    state: i16,
+    next_run_at: i64,
+    partition: Option<String>,
+    strict: bool,
+}
+
+impl Due {
+    fn candidate(&self) -> Candidate<'_> {
+        Candidate { id: JobId(self.id), partition: self.partition.as_deref(), strict: self.strict }
+    }
+}
 
 /// What this node has met bounds in. It only saves a statement that would lease nothing: the statement looks for itself.
 #[derive(Debug, Default)]
@@ -301,7 +318,7 @@ fn fact(rooms: &mut Rooms, row: &Row) -> Result<(), StoreError> {
         }
         _ => {
             if let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? {
-                rooms.first.insert(scope()?, id);
+                rooms.first.insert(scope()?, JobId(id));
             }
         }
     }
@@ -345,7 +362,7 @@ fn decide(
             decided.leave(&job);
             continue;
         }
-        let admission = rooms.admit(queue, &job);
+        let admission = rooms.admit(queue, job.candidate());
         let (count, missed) = seen.entry(job.lane).or_default();
         *count += 1;
         *missed |= admission != Admission::Take;
@@ -378,7 +395,7 @@ async fn take(
     let (off, until): (Vec<Uuid>, Vec<i64>) = off.iter().map(|(id, at)| (*id, at.as_ms())).unzip();
     let started = rooms.starts.iter().filter(|(_, starts)| starts.added > 0);
     let (scopes, starts): (Vec<&str>, Vec<i64>) =
-        started.map(|(scope, starts)| (scope.as_str(), starts.added)).unzip();
+        started.map(|(scope, starts)| (scope.as_str(), starts.added as i64)).unzip();
     let moved = || taken.iter().chain(aside);
     let lanes: Vec<i32> = moved().map(|job| job.lane).collect();
     let states: Vec<i16> = moved().map(|job| job.state).collect();

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use crate::lanes::Lanes;
 use crate::pool::Parameter;
-use crate::scope;
 
 /// The columns of new jobs, in the order of `enqueue.sql`.
 #[derive(Debug, Default)]
@@ -69,7 +68,7 @@ impl<'a> Columns<'a> {
         self.payloads.push(&job.payload);
         self.parents.push(job.parent.map(|parent| parent.id.0));
         self.branches.push(job.parent.map(|parent| parent.branch as i32));
-        self.partitions.push(job.partition.as_ref().map(|partition| scope::of(&job.queue, partition)));
+        self.partitions.push(job.partition.as_ref().map(|partition| partition.scope(&job.queue)));
         self.stricts.push(job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict));
     }
 

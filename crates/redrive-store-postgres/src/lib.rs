@@ -39,10 +39,8 @@ mod records;
 mod redrive;
 mod remember;
 mod resume;
-mod rooms;
 mod row;
 mod run_now;
-mod scope;
 mod settle;
 mod signal;
 #[cfg(feature = "sqlx")]

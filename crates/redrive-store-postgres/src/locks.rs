@@ -4,13 +4,13 @@
 //! partitions together, since the server keeps all locks in a table of a fixed size: two that share one wait for each other,
 //! nothing worse.
 
+use redrive_core::rooms::Quotas;
 use redrive_core::{Quota, StoreError};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::enqueue::Query;
 use crate::error::Sorted;
-use crate::rooms::Quotas;
 
 /// Any number will do, if nobody else takes it.
 const CLASS: i32 = 0x7265_6472;

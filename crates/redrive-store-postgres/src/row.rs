@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use crate::error::Sorted;
 use crate::lanes::Lanes;
-use crate::scope;
 
 /// The columns every statement that returns jobs selects, in this order.
 pub(crate) const COLUMNS: [&str; 36] = [
@@ -197,7 +196,7 @@ fn parent(row: &Row) -> Result<Option<Parent>, Invalid> {
 fn partition(row: &Row) -> Result<Option<Partition>, Invalid> {
     let Some(scope) = column::<Option<&str>>(row, 34)? else { return Ok(None) };
     let order = if column(row, 35)? { Order::Strict } else { Order::Any };
-    Ok(Some(Partition { key: scope::key(scope)?, order }))
+    Partition::of_scope(scope, order).map(Some)
 }
 
 /// What a row waits for; a claim leaves what its code comes with.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use redrive_core::store::{Enqueued, Settled, Settlement};
 use redrive_core::time::ceil_ms;
-use redrive_core::{Await, Lease, NewJob, Reason, Start, State, StoreError};
+use redrive_core::{Await, Lease, NewJob, Order, Reason, Start, State, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -16,7 +16,6 @@ use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
 use crate::row;
-use crate::scope;
 use crate::turns::{self, Left};
 
 /// Says too whether there is room for others by it, as far as this node knows.
@@ -143,8 +142,8 @@ impl Applied {
     fn left(self, settlement: &Settlement, added: &HashSet<Uuid>) -> Option<Left> {
         let partition = self.partition?;
         let beside = |job: &&NewJob| {
-            let of = job.partition.as_ref().map(|of| scope::of(&job.queue, of));
-            added.contains(&job.id.0) && of.as_ref() == Some(&partition)
+            let any = job.partition.as_ref().filter(|of| of.order == Order::Any);
+            added.contains(&job.id.0) && any.map(|of| of.scope(&job.queue)).as_ref() == Some(&partition)
         };
         let added = settlement.follow_ups.iter().filter(beside).map(|job| job.start).collect();
         Some(Left {

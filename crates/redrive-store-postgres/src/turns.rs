@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use redrive_core::quota::Bounds;
-use redrive_core::{Start, StoreError, Timestamp};
+use redrive_core::rooms::Quotas;
+use redrive_core::{Partition, Start, StoreError, Timestamp};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -12,8 +13,6 @@ use crate::enqueue::Query;
 use crate::error::{Sorted, explain};
 use crate::locks;
 use crate::open::Inner;
-use crate::rooms::Quotas;
-use crate::scope;
 
 /// How many of a partition go on at once where nothing bounds it; a sweep finds the others.
 const NEXT_MAX: usize = 1_000;
@@ -31,7 +30,7 @@ pub(crate) struct Left {
     /// Whether it could have been claimed before, and whether it can be now.
     pub(crate) was_claimable: bool,
     pub(crate) is_claimable: bool,
-    /// When the jobs are due that were added to its partition after it.
+    /// When the jobs are due that were added to its partition after it, those in strict order left out.
     pub(crate) added: Vec<Start>,
 }
 
@@ -113,7 +112,8 @@ async fn resume(
     }
     let now = inner.manual_now();
     let resuming = inner.pool.transaction(async |client| {
-        let queues: BTreeSet<&str> = partitions.keys().map(|partition| scope::queue(partition)).collect();
+        let queues: BTreeSet<&str> =
+            partitions.keys().map(|partition| Partition::queue_of_scope(partition)).collect();
         let queues: Vec<&str> = queues.into_iter().collect();
         let quotas = locks::lock(client, partitions.keys().copied(), &queues).await?;
         let lines = look(client, now, partitions, &quotas).await?;
@@ -136,8 +136,9 @@ async fn look(
     partitions: &HashMap<&str, usize>,
     quotas: &Quotas,
 ) -> Result<HashMap<String, Line>, StoreError> {
-    let slots_of =
-        |partition: &str| quotas.get(scope::queue(partition)).and_then(|quota| quota.per_key.concurrency);
+    let slots_of = |partition: &str| {
+        quotas.get(Partition::queue_of_scope(partition)).and_then(|quota| quota.per_key.concurrency)
+    };
     let (mut scopes, mut most, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for (partition, more) in partitions {
         let slots = slots_of(partition).map(|slots| slots as usize);
@@ -184,7 +185,7 @@ impl Line {
         })
     }
 
-    /// Whether there is room beside those that run or could at once.
+    /// Whether there is room beside those that run and so many others.
     fn has_room(&self, running: u64, claimable: u64) -> bool {
         Bounds { concurrency: self.slots, rate: None }.room(running, 0) > claimable
     }
@@ -199,22 +200,22 @@ impl Line {
         };
         let sum = |count: &dyn Fn(&Left) -> u64| left.iter().map(|each| count(each)).sum::<u64>();
         let mut running = self.running + sum(&|each| each.ran.into());
-        let mut claimable = (self.claimable + sum(&|each| each.was_claimable.into()))
-            .saturating_sub(sum(&|each| u64::from(each.is_claimable) + added(each)));
+        let mut claimable = (self.claimable + sum(&|each| (each.was_claimable && !each.strict).into()))
+            .saturating_sub(sum(&|each| u64::from(each.is_claimable && !each.strict) + added(each)));
         let mut first = self.first.filter(|(_, waits)| *waits).map(|(first, _)| first);
         let mut waiting = self.waiting.iter().copied().peekable();
         let mut resumed = Vec::new();
         for (index, each) in left.iter().enumerate() {
             running = running.saturating_sub(each.ran.into());
-            claimable = (claimable + u64::from(each.is_claimable)).saturating_sub(each.was_claimable.into());
+            if !each.strict {
+                claimable =
+                    (claimable + u64::from(each.is_claimable)).saturating_sub(each.was_claimable.into());
+            }
             let comes_first = |id: Uuid| {
                 left[index + 1..].iter().all(|later| !(later.strict && later.ended) || later.id > id)
             };
-            let strict = first.take_if(|first| comes_first(first.id) && self.has_room(running, claimable));
-            if let Some(next) = strict {
-                resumed.push(next.id);
-                claimable += u64::from(next.due);
-            }
+            let strict = first.take_if(|first| comes_first(first.id) && self.has_room(running, 0));
+            resumed.extend(strict.map(|next| next.id));
             while let Some(next) = waiting.next_if(|_| self.has_room(running, claimable)) {
                 resumed.push(next.id);
                 claimable += u64::from(next.due);
@@ -230,7 +231,9 @@ impl Line {
 fn whose_turn(looked: &[&Looked], lines: &HashMap<String, Line>) -> Vec<Uuid> {
     let mut claimable: HashMap<&str, u64> = HashMap::new();
     for (scope, line) in lines {
-        let adds = looked.iter().filter(|each| each.adds && each.partition.as_ref() == Some(scope)).count();
+        let adds =
+            looked.iter().filter(|each| each.adds && !each.strict && each.partition.as_ref() == Some(scope));
+        let adds = adds.count();
         claimable.insert(scope, line.claimable.saturating_sub(adds as u64));
     }
     let mut resumed = Vec::new();
@@ -240,14 +243,15 @@ fn whose_turn(looked: &[&Looked], lines: &HashMap<String, Line>) -> Vec<Uuid> {
         let its_turn = match lines.get(scope) {
             None => true,
             Some(line) => {
-                let comes_first = !each.strict || line.first.is_some_and(|(first, _)| first.id == each.id);
-                comes_first && line.has_room(line.running, *claimable)
+                let comes_first = line.first.is_some_and(|(first, _)| first.id == each.id);
+                let beside = if each.strict { 0 } else { *claimable };
+                (comes_first || !each.strict) && line.has_room(line.running, beside)
             }
         };
         if each.turn && its_turn {
             resumed.push(each.id);
         }
-        *claimable += u64::from(each.adds || (each.turn && its_turn && each.due));
+        *claimable += u64::from(!each.strict && (each.adds || (each.turn && its_turn && each.due)));
     }
     resumed
 }
@@ -301,8 +305,8 @@ mod tests {
     fn strict_order_waits_for_the_end_of_those_before() {
         let mut line = line(Some(2), 0, 0, &[7, 8]);
         line.first = Some((Waiting { id: id(5), due: true }, true));
-        check(&line, &[done(1)], &[5, 7]);
-        check(&line, &[done(1), Left { strict: true, ..done(2) }], &[7, 5]);
+        check(&line, &[done(1)], &[5, 7, 8]);
+        check(&line, &[done(1), Left { strict: true, ..done(2) }], &[7, 5, 8]);
     }
 
     #[test]

@@ -119,8 +119,7 @@ const KEYS: usize = 24;
 const STRICT_KEYS: usize = 6;
 const JOBS: usize = 720;
 
-/// No sweep helps: whoever waits for a turn gets it from those before. Keys in strict order have no slots here, see
-/// `a_strict_turn_behind_new_jobs_is_found_by_a_sweep`.
+/// No sweep helps: whoever waits for a turn gets it from those before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_and_many_keys_under_load_never_run_more_than_the_quota() {
     let scene = Scene::open().await;
@@ -347,21 +346,6 @@ async fn a_turn_that_nobody_passed_on_is_found_by_a_sweep() {
 
 /// Jobs that could be claimed count for the slots of a key, those too that strict order keeps from starting: the one whose turn it
 /// would be is left to a sweep then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_strict_turn_behind_new_jobs_is_found_by_a_sweep() {
-    let scene = Scene::open().await;
-    scene.bound(Some(quota(9, slots(2)))).await;
-    let some = |count| (0..count).map(|_| scene.job(Some("a"), Order::Strict)).collect::<Vec<_>>();
-    let mut made = scene.enqueue(some(2)).await;
-    let first = claim(&scene.here, 1).await.pop().expect("it is due");
-    assert_eq!(claim_ids(&scene.here, 9).await, []);
-    made.extend(scene.enqueue(some(2)).await);
-    settle(&scene.here, &first, Verdict::Complete(None)).await;
-    assert_eq!(claim_ids(&scene.here, 9).await, []);
-    assert_eq!(scene.there.sweep(None, 9).await.expect("swept").resumed, made[1..2]);
-    assert_eq!(claim_ids(&scene.here, 9).await, made[1..2]);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_way_in_carries_the_partition() {
     let scene = Scene::open().await;

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use redrive_core::rooms::Admission;
 use redrive_core::store::{ClaimRequest, Claimed, Wake};
 use redrive_core::time::ceil_ms;
 use redrive_core::{Queue, State, StoreError, Timestamp};
@@ -12,7 +13,7 @@ use crate::lanes::Lane;
 use crate::leases::Place;
 use crate::row::{Read, Reader};
 use crate::runs::runs;
-use crate::turns::{Admission, Rooms};
+use crate::turns::Counted;
 use crate::writer::Tx;
 
 pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -21,7 +22,7 @@ pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Claimed, 
         known.iter().filter(|lane| wants(request, lane) && !tx.paused.holds(lane)).collect();
     lanes.sort_by_key(|lane| Reverse(lane.priority));
     let mut claimed = none(tx);
-    let mut rooms = Rooms::default();
+    let mut rooms = Counted::default();
     let mut open = lanes.clone();
     for _ in 0..ROUNDS_MAX {
         let due = due(tx, &open, request.limit - claimed.jobs.len() - claimed.unreadable.len())?;
@@ -44,10 +45,17 @@ const ROUNDS_MAX: usize = 16;
 
 /// Those of the due jobs that there is room for, and the queues that are full. Jobs whose partition has no room leave the
 /// index of claimable ones, so that no later claim meets them again.
-fn admit(tx: &mut Tx<'_>, rooms: &mut Rooms, due: Vec<Read>) -> Result<(Vec<Read>, Vec<Queue>), StoreError> {
+fn admit(
+    tx: &mut Tx<'_>,
+    rooms: &mut Counted,
+    due: Vec<Read>,
+) -> Result<(Vec<Read>, Vec<Queue>), StoreError> {
     let (mut taken, mut full) = (Vec::with_capacity(due.len()), Vec::new());
     for read in due {
-        let admission = read.job.as_ref().map_or(Ok(Admission::Take), |job| rooms.admit(tx, job))?;
+        let admission = read
+            .job
+            .as_ref()
+            .map_or(Ok(Admission::Take), |job| rooms.admit(tx, job, read.partition.as_deref()))?;
         match admission {
             Admission::Take => taken.push(read),
             Admission::PassOver => full.extend(read.job.map(|job| job.queue)),
@@ -158,12 +166,12 @@ pub(crate) fn none(tx: &Tx<'_>) -> Claimed {
 }
 
 /// When the next job is due that its queue has room for, or when a used up rate makes room.
-fn next_due(tx: &Tx<'_>, rooms: &mut Rooms, lanes: &[&Lane]) -> Result<Option<Timestamp>, StoreError> {
+fn next_due(tx: &Tx<'_>, rooms: &mut Counted, lanes: &[&Lane]) -> Result<Option<Timestamp>, StoreError> {
     let mut next = None;
     for lane in lanes {
         let mut first = first_due(tx.conn, lane.number)?;
         if rooms.queue_room(tx, &lane.queue)? == 0 {
-            let free = rooms.queue_frees(tx, &lane.queue)?;
+            let free = rooms.queue_frees(&lane.queue);
             first = first.zip(free).map(|(first, free)| first.max(free));
         }
         next = [next, first].into_iter().flatten().min();

@@ -7,7 +7,6 @@ use rusqlite::{CachedStatement, OptionalExtension, params};
 use uuid::Uuid;
 
 use crate::error::Sorted;
-use crate::quotas::scope;
 use crate::unique;
 use crate::writer::Tx;
 
@@ -88,7 +87,7 @@ fn add(
             job.subject,
             job.parent.map(|parent| parent.id.0.into_bytes()),
             job.parent.map(|parent| parent.branch),
-            job.partition.as_ref().map(|partition| scope(&job.queue, partition)),
+            job.partition.as_ref().map(|partition| partition.scope(&job.queue)),
             job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict),
         ])
         .sorted()?;

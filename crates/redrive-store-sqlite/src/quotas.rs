@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redrive_core::quota::QUOTA;
-use redrive_core::{Partition, PartitionKey, Queue, Quota, StoreError};
+use redrive_core::{Queue, Quota, StoreError};
 use rusqlite::Connection;
 
 use crate::records::scan;
@@ -29,17 +29,4 @@ impl Quotas {
         self.0 = records.into_iter().map(|record| (record.id, Quota::read(&record.value))).collect();
         Ok(())
     }
-}
-
-/// Between a queue and a key: no name has one.
-const SEPARATOR: char = '\u{1f}';
-
-/// What a partition is called across queues.
-pub(crate) fn scope(queue: &Queue, partition: &Partition) -> String {
-    format!("{queue}{SEPARATOR}{}", partition.key)
-}
-
-/// The key in what a partition is called.
-pub(crate) fn key(scope: &str) -> Result<PartitionKey, redrive_core::Invalid> {
-    PartitionKey::new(scope.split_once(SEPARATOR).map_or(scope, |(_, key)| key))
 }

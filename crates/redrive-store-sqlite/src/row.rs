@@ -14,7 +14,6 @@ use uuid::Uuid;
 
 use crate::awaits::{self, Number};
 use crate::lanes::{Lane, Lanes, SharedLanes};
-use crate::quotas;
 
 /// The columns every statement that returns jobs selects, in this order.
 pub(crate) const COLUMNS: [&str; 37] = [
@@ -168,7 +167,7 @@ impl<'a> Reader<'a> {
 fn partition(row: &Row<'_>) -> Result<Option<Partition>, Invalid> {
     let Some(scope) = column::<Option<String>>(row, 35)? else { return Ok(None) };
     let order = if column(row, 36)? { Order::Strict } else { Order::Any };
-    Ok(Some(Partition { key: quotas::key(&scope)?, order }))
+    Partition::of_scope(&scope, order).map(Some)
 }
 
 fn awaits(row: &Row<'_>) -> Result<Option<Await>, Invalid> {

@@ -1,172 +1,100 @@
 //! Whether there is room for a job in its queue and its partition, and whose turn it is.
 
-use std::collections::HashMap;
-
 use redrive_core::quota::{Bounds, Rate};
+use redrive_core::rooms::{Admission, Candidate, Rooms, Starts};
 use redrive_core::{Job, JobId, Order, Queue, State, StoreError, Timestamp};
 use rusqlite::{OptionalExtension, ToSql};
 use uuid::Uuid;
 
 use crate::error::Sorted;
-use crate::quotas::scope;
 use crate::resume::resume_one;
 use crate::writer::Tx;
 
-/// What a claim does with a due job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
-    Take,
-    /// Its queue has no room.
-    PassOver,
-    /// Its partition has none, or another comes first.
-    SetAside,
-    /// Its partition's rate is used up until then.
-    PutOff(Timestamp),
-}
-
-/// What one claim has taken so far, by queue and by partition. It is counted once and kept up from there.
+/// What a claim decides by. Each queue and partition is counted once, when the claim first meets it.
 #[derive(Default)]
-pub(crate) struct Rooms {
-    running: HashMap<String, u64>,
-    starts: HashMap<String, Starts>,
-}
+pub(crate) struct Counted(Rooms);
 
-/// Starts within a rate's span, and how many this claim adds.
-struct Starts {
-    before: Vec<(Timestamp, u64)>,
-    added: u64,
-}
-
-impl Rooms {
+impl Counted {
     /// Decides about a due job, which counts from then on if it is taken.
-    pub(crate) fn admit(&mut self, tx: &Tx<'_>, job: &Job) -> Result<Admission, StoreError> {
-        let quota = tx.quotas.get(&job.queue).copied().unwrap_or_default();
-        if quota == Default::default() && job.partition.is_none() {
+    pub(crate) fn admit(
+        &mut self,
+        tx: &Tx<'_>,
+        job: &Job,
+        scope: Option<&str>,
+    ) -> Result<Admission, StoreError> {
+        if tx.quotas.get(&job.queue).is_none() && scope.is_none() {
             return Ok(Admission::Take);
         }
-        if self.queue_room(tx, &job.queue)? == 0 {
-            return Ok(Admission::PassOver);
+        self.count_queue(tx, &job.queue)?;
+        let strict = job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict);
+        if let Some(scope) = scope {
+            self.count(tx, scope, self.0.quota(&job.queue).per_key, || {
+                count(tx, include_str!("../sql/turn_running.sql"), &[&scope])
+            })?;
+            if strict {
+                self.0.first.extend(first(tx, scope)?.map(|(first, _)| (scope.to_owned(), first)));
+            }
         }
-        let Some(partition) = &job.partition else {
-            self.take(tx, job.queue.as_str(), quota.whole())?;
-            return Ok(Admission::Take);
-        };
-        let scope = scope(&job.queue, partition);
-        if (partition.order == Order::Strict && !comes_first(tx, &scope, job.id)?)
-            || self.free_slots(tx, &scope, quota.per_key)? == 0
-        {
-            return Ok(Admission::SetAside);
-        }
-        if let Some(rate) = quota.per_key.rate
-            && let Some(at) = self.starts(tx, &scope, rate)?.frees(rate)
-        {
-            return Ok(Admission::PutOff(at));
-        }
-        self.take(tx, job.queue.as_str(), quota.whole())?;
-        self.take(tx, &scope, quota.per_key)?;
-        Ok(Admission::Take)
+        Ok(self.0.admit(&job.queue, Candidate { id: job.id, partition: scope, strict }))
     }
 
     /// How many more of a queue may start now.
     pub(crate) fn queue_room(&mut self, tx: &Tx<'_>, queue: &Queue) -> Result<u64, StoreError> {
-        let Some(quota) = tx.quotas.get(queue) else { return Ok(u64::MAX) };
-        let (whole, scope) = (quota.whole(), queue.as_str());
-        let running = match whole.concurrency {
-            Some(_) => self.running(scope, || running_in(tx, queue))?,
-            None => 0,
-        };
-        let started = match whole.rate {
-            Some(rate) => self.starts(tx, scope, rate)?.count(),
-            None => 0,
-        };
-        Ok(whole.room(running, started))
+        self.count_queue(tx, queue)?;
+        Ok(self.0.queue_room(queue))
     }
 
     /// When the rate of a queue that has no room allows for another start.
-    pub(crate) fn queue_frees(
-        &mut self,
-        tx: &Tx<'_>,
-        queue: &Queue,
-    ) -> Result<Option<Timestamp>, StoreError> {
-        let Some(rate) = tx.quotas.get(queue).and_then(|quota| quota.rate) else { return Ok(None) };
-        Ok(self.starts(tx, queue.as_str(), rate)?.frees(rate))
+    pub(crate) fn queue_frees(&self, queue: &Queue) -> Option<Timestamp> {
+        self.0.queue_frees(queue)
     }
 
     /// Writes down the starts that rates count.
     pub(crate) fn write(&self, tx: &Tx<'_>) -> Result<(), StoreError> {
-        for (scope, starts) in self.starts.iter().filter(|(_, starts)| starts.added > 0) {
+        for (scope, starts) in self.0.starts.iter().filter(|(_, starts)| starts.added > 0) {
             let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_start.sql")).sorted()?;
             statement.execute((scope, tx.now.as_ms(), starts.added as i64)).sorted()?;
         }
         Ok(())
     }
 
-    fn free_slots(&mut self, tx: &Tx<'_>, scope: &str, per_key: Bounds) -> Result<u64, StoreError> {
-        let Some(_) = per_key.concurrency else { return Ok(u64::MAX) };
-        let running =
-            self.running(scope, || count(tx, include_str!("../sql/turn_running.sql"), &[&scope]))?;
-        Ok(Bounds { rate: None, ..per_key }.room(running, 0))
+    fn count_queue(&mut self, tx: &Tx<'_>, queue: &Queue) -> Result<(), StoreError> {
+        let Some(quota) = tx.quotas.get(queue).copied() else { return Ok(()) };
+        self.0.now = tx.now;
+        self.0.quotas.insert(queue.as_str().to_owned(), quota);
+        self.count(tx, queue.as_str(), quota.whole(), || running_in(tx, queue))
     }
 
-    fn running(
+    /// Counts what bounds are about, unless that was done before.
+    fn count(
         &mut self,
+        tx: &Tx<'_>,
         scope: &str,
-        count: impl FnOnce() -> Result<u64, StoreError>,
-    ) -> Result<u64, StoreError> {
-        if let Some(running) = self.running.get(scope) {
-            return Ok(*running);
+        bounds: Bounds,
+        running: impl FnOnce() -> Result<u64, StoreError>,
+    ) -> Result<(), StoreError> {
+        if bounds.concurrency.is_some() && !self.0.running.contains_key(scope) {
+            self.0.running.insert(scope.to_owned(), running()?);
         }
-        Ok(*self.running.entry(scope.to_owned()).or_insert(count()?))
-    }
-
-    fn starts(&mut self, tx: &Tx<'_>, scope: &str, rate: Rate) -> Result<&mut Starts, StoreError> {
-        if !self.starts.contains_key(scope) {
-            let since = rate.since(tx.now).as_ms();
-            let mut over = tx.conn.prepare_cached(include_str!("../sql/claim_starts_over.sql")).sorted()?;
-            over.execute((scope, since)).sorted()?;
-            let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_starts.sql")).sorted()?;
-            let rows = statement.query_map((scope, since), |row| {
-                Ok((Timestamp::from_ms(row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs()))
-            });
-            let before = rows.sorted()?.collect::<rusqlite::Result<_>>().sorted()?;
-            self.starts.insert(scope.to_owned(), Starts { before, added: 0 });
-        }
-        self.starts.get_mut(scope).ok_or_else(|| StoreError::Failed("starts were lost".into()))
-    }
-
-    fn take(&mut self, tx: &Tx<'_>, scope: &str, bounds: Bounds) -> Result<(), StoreError> {
-        if let Some(running) = self.running.get_mut(scope) {
-            *running += 1;
-        }
-        if let Some(rate) = bounds.rate {
-            let now = tx.now;
-            let starts = self.starts(tx, scope, rate)?;
-            starts.added += 1;
-            match starts.before.last_mut() {
-                Some((at, jobs)) if *at == now => *jobs += 1,
-                Some(_) | None => starts.before.push((now, 1)),
-            }
+        if let Some(rate) = bounds.rate
+            && !self.0.starts.contains_key(scope)
+        {
+            self.0.starts.insert(scope.to_owned(), Starts { before: starts(tx, scope, rate)?, added: 0 });
         }
         Ok(())
     }
 }
 
-impl Starts {
-    fn count(&self) -> u64 {
-        self.before.iter().map(|(_, jobs)| jobs).sum()
-    }
-
-    /// When a rate that is used up allows for another start.
-    fn frees(&self, rate: Rate) -> Option<Timestamp> {
-        let over = self.count().checked_sub(u64::from(rate.count))?;
-        let mut passed = 0;
-        let mut starts = self.before.clone();
-        starts.sort_unstable();
-        starts.into_iter().find_map(|(at, jobs)| {
-            passed += jobs;
-            (passed > over).then(|| at.after(rate.per()))
-        })
-    }
+/// Starts within a rate's span; older ones are forgotten.
+fn starts(tx: &Tx<'_>, scope: &str, rate: Rate) -> Result<Vec<(Timestamp, u64)>, StoreError> {
+    let since = rate.since(tx.now).as_ms();
+    let mut over = tx.conn.prepare_cached(include_str!("../sql/claim_starts_over.sql")).sorted()?;
+    over.execute((scope, since)).sorted()?;
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_starts.sql")).sorted()?;
+    let rows = statement.query_map((scope, since), |row| {
+        Ok((Timestamp::from_ms(row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs()))
+    });
+    rows.sorted()?.collect::<rusqlite::Result<_>>().sorted()
 }
 
 /// Makes those due whose turn it is in a partition, after one of its jobs has left its place.
@@ -189,7 +117,8 @@ pub(crate) fn partition_of(tx: &Tx<'_>, id: JobId) -> Result<Option<String>, Sto
     Ok(statement.query_row([id.0.as_bytes()], |row| row.get(0)).optional().sorted()?.flatten())
 }
 
-/// Whether it is a job's turn: it comes first, and there is room beside those that run or could at once.
+/// Whether it is a job's turn: in strict order the first one needs a free slot; among the others there must be room beside
+/// those that run or could at once.
 pub(crate) fn is_its_turn(
     tx: &Tx<'_>,
     id: JobId,
@@ -208,9 +137,12 @@ pub(crate) fn is_its_turn(
         return Ok(true);
     }
     let running = count(tx, include_str!("../sql/turn_running.sql"), &[&partition])?;
-    let now = tx.now.as_ms();
-    let claimable = count(tx, include_str!("../sql/turn_claimable.sql"), &[&partition, &now])?;
-    Ok(Bounds { rate: None, ..per_key }.room(running, 0) > claimable)
+    let slots = Bounds { rate: None, ..per_key }.room(running, 0);
+    if strict || slots == 0 {
+        return Ok(slots > 0);
+    }
+    let (now, most) = (tx.now.as_ms(), slots as i64);
+    Ok(slots > count(tx, include_str!("../sql/turn_claimable.sql"), &[&partition, &now, &most])?)
 }
 
 fn comes_first(tx: &Tx<'_>, partition: &str, id: JobId) -> Result<bool, StoreError> {

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     /// Answers, by the start and a part of their text, without which a sequence would prove little.
-    const WANTED: [(&str, &str); 34] = [
+    const WANTED: [(&str, &str); 46] = [
         ("Enqueued", "Created"),
         ("Enqueued", "Existing"),
         ("Enqueued", "Conflict"),
@@ -136,6 +136,18 @@ mod tests {
         ("Claimed", "lease: Some"),
         ("Listed", "next: Some"),
         ("Attempted", "next: Some"),
+        ("Enqueued", "Replaced"),
+        ("Claimed", "partition: Some"),
+        ("Listed", "awaits: Some(Turn)"),
+        ("Listed", "awaits: Some(Children"),
+        ("Recalled", "Step {"),
+        ("Remembered", "Before"),
+        ("Remembered", "kind: Signal"),
+        ("Signalled", "Ended"),
+        ("Resumed", "true"),
+        ("Swept", "resumed: [JobId"),
+        ("Held", "Done(Waiting)"),
+        ("Forgotten", "Done"),
         ("Pruned", "2"),
         ("Written", "Done(3)"),
         ("Written", "Conflict(Some"),
@@ -147,7 +159,7 @@ mod tests {
     fn random_calls_reach_every_answer() {
         let mut runner = TestRunner::deterministic();
         let mut missing: Vec<_> = WANTED.to_vec();
-        for _ in 0..512 {
+        for _ in 0..4096 {
             let tree = Machine::sequential_strategy(1..CALLS_MAX).new_tree(&mut runner).unwrap();
             let (mut play, calls, _) = tree.current();
             for call in &calls {

@@ -98,7 +98,7 @@ fn the_model_test_notices_each_flaw() {
     // Wake-ups are each store's own: the model test leaves them out.
     for (flaw, _) in FLAWS.iter().filter(|(flaw, _)| !matches!(flaw, Flaw::WakeLost | Flaw::WakeAlways)) {
         let noticed = catch_unwind(AssertUnwindSafe(|| {
-            check_against_model(400, |clock| async { Mutant::new(ModelStore::new(clock), *flaw) });
+            check_against_model(1_000, |clock| async { Mutant::new(ModelStore::new(clock), *flaw) });
         }));
         if noticed.is_ok() {
             missed.push(flaw);

@@ -25,6 +25,7 @@ chapter!("limits":
     strict_order_goes_by_id_and_not_by_time_or_priority,
     strict_order_is_of_its_queue_and_key,
     a_dead_job_ends_its_turn,
+    strict_order_goes_on_beside_new_jobs,
     a_raised_quota_is_noticed_by_a_sweep,
     sixteen_claimers_keep_to_a_key,
     sixteen_claimers_keep_to_a_queue,
@@ -232,6 +233,15 @@ async fn a_dead_job_ends_its_turn(stage: Stage) {
     stage.settle(first.lease(), Verdict::DeadLetter(Reason::NotRetryable)).await;
     let only_b = ClaimRequest { queues: vec![queue("b")], ..claim_request(9) };
     assert_eq!(stage.claim_by(only_b).await.jobs, []);
+    assert_eq!(ids(&stage.claim(9).await), [made[1]]);
+}
+
+async fn strict_order_goes_on_beside_new_jobs(stage: Stage) {
+    stage.bound(Bounds::default(), slots(2)).await;
+    let made = stage.enqueue_in(key("a", Order::Strict), 2).await;
+    let first = only(stage.claim(9).await);
+    stage.enqueue_in(key("a", Order::Strict), 2).await;
+    stage.complete(&first).await;
     assert_eq!(ids(&stage.claim(9).await), [made[1]]);
 }
 

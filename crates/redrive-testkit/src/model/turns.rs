@@ -79,15 +79,17 @@ impl Model {
         }
     }
 
-    /// Whether it is a job's turn: it comes first, and there is room beside those that run or could at once.
+    /// Whether it is a job's turn: in strict order the first one needs a free slot; among the others there must be room
+    /// beside those that run or could at once.
     pub(super) fn is_its_turn(&self, id: JobId, now: Timestamp) -> bool {
         let job = &self.rows[&id].job;
         let Some(partition) = &job.partition else { return true };
-        let per_key = self.quota(&job.queue).per_key;
-        let slots = self.free_slots(&job.queue, partition, per_key);
-        let claimable = self.members(&job.queue, partition);
-        let claimable = claimable.filter(|job| job.state.is_claimable() && job.next_run_at <= now).count();
-        self.comes_first(job) && slots > claimable as u64
+        let slots = self.free_slots(&job.queue, partition, self.quota(&job.queue).per_key);
+        if is_strict(job) {
+            return self.comes_first(job) && slots > 0;
+        }
+        let claimable = self.members(&job.queue, partition).filter(|job| !is_strict(job));
+        slots > claimable.filter(|job| job.state.is_claimable() && job.next_run_at <= now).count() as u64
     }
 
     fn free_slots(&self, queue: &Queue, partition: &Partition, per_key: Bounds) -> u64 {

@@ -42,8 +42,8 @@ impl ReferenceStateMachine for Machine {
         let now = play.now;
         prop_oneof![
             6 => vec_of(new_job(now), 5).prop_map(Call::Enqueue),
-            8 => claim().prop_map(Call::Claim),
-            10 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
+            11 => claim().prop_map(Call::Claim),
+            14 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
             2 => (vec_of(select(leases.clone()), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
             3 => reclaim().prop_map(Call::Reclaim),
             2 => ids().prop_map(Call::Cancel),
@@ -52,7 +52,7 @@ impl ReferenceStateMachine for Machine {
             1 => ids().prop_map(Call::Discard),
             1 => ids().prop_map(Call::Get),
             2 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
-            4 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
+            8 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
             8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),
             1 => (id(), 0..3u32, 0..4usize).prop_map(|(id, from, limit)| Call::Recall(id, from, limit)),
@@ -102,7 +102,7 @@ fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
     let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), keys, start(now));
     let own_lease = option::weighted(0.2, select(vec![LEASE_MIN, 2 * LEASE_MIN]));
     let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, subject()));
-    let rest = (option::weighted(0.2, span()), own_lease, texts, option::weighted(0.3, partition()));
+    let rest = (option::weighted(0.2, span()), own_lease, texts, option::weighted(0.4, partition()));
     (who, what, rest).prop_map(
         |(who, (payload, (key, unique, parent), start), (timeout, lease, (metadata, subject), partition))| {
             let (id, tenant, queue, kind, priority, policy) = who;
@@ -293,7 +293,7 @@ fn jobs_page() -> impl Strategy<Value = PageRequest> {
 
 fn attempts_page() -> impl Strategy<Value = PageRequest> {
     let cursor = prop_oneof![9 => (0..4u64).prop_map(Cursor::Attempt), 1 => id().prop_map(Cursor::Job)];
-    (option::of(cursor), 1..4usize).prop_map(|(after, limit)| PageRequest { after, limit })
+    (option::weighted(0.3, cursor), 1..3usize).prop_map(|(after, limit)| PageRequest { after, limit })
 }
 
 fn retention() -> impl Strategy<Value = Retention> {

@@ -1,63 +1,71 @@
-//! Whether there is room for a job in its queue and its partition.
+//! Whether there is room for a job in its queue and its partition: decided here, for every store, from what it has counted.
 
 use std::collections::{BTreeMap, HashMap};
 
-use redrive_core::quota::{Bounds, Rate};
-use redrive_core::{Queue, Quota, Timestamp};
-use uuid::Uuid;
-
-/// Quotas by queue; most stores have none.
-pub(crate) type Quotas = BTreeMap<String, Quota>;
+use crate::job::JobId;
+use crate::names::Queue;
+use crate::quota::{Bounds, Quota, Rate};
+use crate::time::Timestamp;
 
 /// What a claim does with a due job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub enum Admission {
+    /// Leases it.
     Take,
-    /// Its queue has no room.
+    /// Leaves it: its queue has no room.
     PassOver,
-    /// Its partition has none, or another comes first.
+    /// Sets it aside: its partition has no room, or another comes first.
     SetAside,
-    /// Its partition's rate is used up until then.
+    /// Puts it off: its partition's rate is used up until then.
     PutOff(Timestamp),
 }
 
 /// A due job that a claim decides about.
-#[derive(Debug)]
-pub(crate) struct Due {
-    pub(crate) id: Uuid,
-    pub(crate) lane: i32,
-    pub(crate) state: i16,
-    pub(crate) next_run_at: i64,
-    pub(crate) partition: Option<String>,
-    pub(crate) strict: bool,
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// The job.
+    pub id: JobId,
+    /// What its partition is called across queues, if it is in one; see [`crate::Partition::scope`].
+    pub partition: Option<&'a str>,
+    /// Whether it must come after the others of its partition.
+    pub strict: bool,
 }
 
-/// What runs and has started by queue and by partition, as it was counted once, and what one claim has taken since.
+/// Quotas by queue.
+pub type Quotas = BTreeMap<String, Quota>;
+
+/// What runs and has started by queue and by partition, as a store has counted it, and what one claim has taken since.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms {
-    pub(crate) now: Timestamp,
-    pub(crate) quotas: Quotas,
-    pub(crate) running: HashMap<String, u64>,
-    pub(crate) starts: HashMap<String, Starts>,
+pub struct Rooms {
+    /// The store's time.
+    pub now: Timestamp,
+    /// Quotas by queue.
+    pub quotas: Quotas,
+    /// Jobs that run, by queue and by what a partition is called.
+    pub running: HashMap<String, u64>,
+    /// Starts that a rate counts, by the same.
+    pub starts: HashMap<String, Starts>,
     /// The first of each partition's jobs in strict order that have not ended.
-    pub(crate) first: HashMap<String, Uuid>,
+    pub first: HashMap<String, JobId>,
 }
 
 /// Starts within a rate's span, and how many this claim adds.
 #[derive(Debug, Default)]
-pub(crate) struct Starts {
-    pub(crate) before: Vec<(Timestamp, u64)>,
-    pub(crate) added: i64,
+pub struct Starts {
+    /// When, and how many.
+    pub before: Vec<(Timestamp, u64)>,
+    /// Those that the claim has to write down.
+    pub added: u64,
 }
 
 impl Rooms {
-    /// Decides about a due job, which counts from then on if it is taken.
-    pub(crate) fn admit(&mut self, queue: &Queue, job: &Due) -> Admission {
+    /// Decides about a due job of `queue`, which counts from then on if it is taken.
+    pub fn admit(&mut self, queue: &Queue, job: Candidate<'_>) -> Admission {
         if self.queue_room(queue) == 0 {
             return Admission::PassOver;
         }
         let quota = self.quota(queue);
-        let Some(scope) = &job.partition else {
+        let Some(scope) = job.partition else {
             self.take(queue.as_str(), quota.whole());
             return Admission::Take;
         };
@@ -74,17 +82,17 @@ impl Rooms {
     }
 
     /// How many more of a queue may start now.
-    pub(crate) fn queue_room(&self, queue: &Queue) -> u64 {
+    pub fn queue_room(&self, queue: &Queue) -> u64 {
         self.room(queue.as_str(), self.quota(queue).whole())
     }
 
     /// When the rate of a queue that has no room allows for another start.
-    pub(crate) fn queue_frees(&self, queue: &Queue) -> Option<Timestamp> {
+    pub fn queue_frees(&self, queue: &Queue) -> Option<Timestamp> {
         self.quota(queue).rate.and_then(|rate| self.frees(queue.as_str(), rate))
     }
 
     /// The quota of a queue; one without bounds if it has none.
-    pub(crate) fn quota(&self, queue: &Queue) -> Quota {
+    pub fn quota(&self, queue: &Queue) -> Quota {
         self.quotas.get(queue.as_str()).copied().unwrap_or_default()
     }
 
@@ -129,23 +137,24 @@ impl Starts {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_ms(1_000);
 
     fn rooms(quota: Quota) -> Rooms {
-        Rooms { now: NOW, quotas: Quotas::from([("q".to_owned(), quota)]), ..Rooms::default() }
+        Rooms { now: NOW, quotas: BTreeMap::from([("q".to_owned(), quota)]), ..Rooms::default() }
     }
 
-    fn due(partition: Option<&str>, strict: bool, n: u128) -> Due {
-        let partition = partition.map(str::to_owned);
-        Due { id: Uuid::from_u128(n), lane: 1, state: 0, next_run_at: 0, partition, strict }
+    fn due(partition: Option<&'static str>, strict: bool, n: u128) -> Candidate<'static> {
+        Candidate { id: JobId(Uuid::from_u128(n)), partition, strict }
     }
 
     /// What comes of jobs one after the other.
-    fn check(mut rooms: Rooms, jobs: &[Due], expected: &[Admission]) {
+    fn check(mut rooms: Rooms, jobs: &[Candidate<'_>], expected: &[Admission]) {
         let queue = Queue::new("q").unwrap();
-        let admitted: Vec<Admission> = jobs.iter().map(|job| rooms.admit(&queue, job)).collect();
+        let admitted: Vec<Admission> = jobs.iter().map(|job| rooms.admit(&queue, *job)).collect();
         assert_eq!(admitted, expected);
     }
 
@@ -163,7 +172,7 @@ mod tests {
             rooms(Quota { per_key: Bounds { concurrency: None, rate: Some(rate) }, ..Quota::default() });
         check(rated, &[keyed(), keyed()], &[Admission::Take, Admission::PutOff(Timestamp::from_ms(1_050))]);
         let mut strict = rooms(Quota::default());
-        strict.first.insert("q\u{1f}k".to_owned(), Uuid::from_u128(2));
+        strict.first.insert("q\u{1f}k".to_owned(), JobId(Uuid::from_u128(2)));
         let jobs = [due(Some("q\u{1f}k"), true, 3), due(Some("q\u{1f}k"), true, 2), keyed()];
         check(strict, &jobs, &[Admission::SetAside, Admission::Take, Admission::Take]);
     }
