@@ -64,15 +64,19 @@ impl Books<'_> {
         jobs
     }
 
-    /// A step that was remembered never runs again.
+    /// A step that was remembered never runs again, under that lease or a later one. A process that was frozen for longer than
+    /// its lease may still run what it was about to: its lease is an older one, and what comes of it is not remembered.
     fn step_once(&self) -> usize {
-        let mut kept = BTreeSet::new();
+        let mut kept: BTreeMap<(JobId, &str), u64> = BTreeMap::new();
         for (_, note) in self.notes {
             match note {
-                Note::Kept(job, name) => drop(kept.insert((*job, name.clone()))),
-                Note::Ran(job, name) => assert!(
-                    !kept.contains(&(*job, name.clone())),
-                    "STEP-ONCE: {name:?} of {job} ran again after it was remembered"
+                Note::Kept(job, epoch, name) => {
+                    let first = kept.entry((*job, name)).or_insert(*epoch);
+                    *first = (*first).min(*epoch);
+                }
+                Note::Ran(job, epoch, name) => assert!(
+                    kept.get(&(*job, name.as_str())).is_none_or(|first| epoch < first),
+                    "STEP-ONCE: {name:?} of {job} ran again in epoch {epoch} after it was remembered"
                 ),
                 Note::Woke(..)
                 | Note::Took(..)

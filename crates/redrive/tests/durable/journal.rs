@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Note {
-    /// The body of a step began.
-    Ran(JobId, String),
-    /// A step has returned: it is remembered.
-    Kept(JobId, String),
+    /// The body of a step began, under the lease of this epoch.
+    Ran(JobId, u64, String),
+    /// A step has returned under the lease of this epoch: it is remembered.
+    Kept(JobId, u64, String),
     /// A sleep has ended, at this time of the store.
     Woke(JobId, i64),
     /// A signal was taken.

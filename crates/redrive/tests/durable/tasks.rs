@@ -78,14 +78,14 @@ pub(crate) async fn flow(cx: Context, journal: Journal) -> Result<Vec<u64>, JobE
 }
 
 async fn step(cx: &Context, journal: &Journal, name: &str) -> Result<u64, JobError> {
-    let id = cx.job.id;
+    let (id, epoch) = (cx.job.id, cx.job.epoch);
     let value = cx.step(name, || async {
-        journal.note(Note::Ran(id, name.to_owned()));
+        journal.note(Note::Ran(id, epoch, name.to_owned()));
         tokio::time::sleep(MS).await;
         Ok::<_, JobError>(fastrand::u64(..1_000_000))
     });
     let value = value.await?;
-    journal.note(Note::Kept(id, name.to_owned()));
+    journal.note(Note::Kept(id, epoch, name.to_owned()));
     Ok(value)
 }
 
