@@ -115,6 +115,6 @@ mod tests {
         }
         std::fs::write(folder.path().join("file"), "").unwrap();
         let blocked = format!("file:{}", folder.path().join("file").display());
-        assert!(connect(&blocked).unwrap_err().to_string().contains("--bodies"));
+        assert!(connect(&blocked).unwrap_err().to_string().contains("choose one that can be written"));
     }
 }
