@@ -146,7 +146,7 @@ async fn from_tokio_postgres_a_commit_enqueues_and_wakes_and_a_rollback_never_di
     let mut scene = Scene::open().await;
     let (job, lost) = (scene.job(), scene.job());
     let other = PostgresStore::open(&scene.server.address(), Options::default()).await.expect("it opens");
-    let wake = claim_nothing(&other).await;
+    let wake = settled_down(&other).await;
 
     let mut transaction = scene.client.transaction().await.expect("begun");
     let answer = scene.store.enqueue_in(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
@@ -233,7 +233,8 @@ async fn claim(store: &PostgresStore) -> Vec<JobId> {
     store.claim(request).await.expect("claim").jobs.iter().map(|job| job.id).collect()
 }
 
-async fn claim_nothing(store: &PostgresStore) -> redrive_core::store::Wake {
+/// Waits until no more wake-ups come, those of the scene's own writes, and says how far they have come.
+async fn settled_down(store: &PostgresStore) -> redrive_core::store::Wake {
     let request = ClaimRequest {
         worker: WorkerId::new("w").expect("legal"),
         queues: vec![],
@@ -241,5 +242,10 @@ async fn claim_nothing(store: &PostgresStore) -> redrive_core::store::Wake {
         limit: 0,
         lease: Duration::from_secs(1),
     };
-    store.claim(request).await.expect("claim").wake
+    loop {
+        let wake = store.claim(request.clone()).await.expect("claim").wake;
+        if tokio::time::timeout(Duration::from_millis(500), store.wait(wake)).await.is_err() {
+            return wake;
+        }
+    }
 }
