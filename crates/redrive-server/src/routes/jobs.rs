@@ -16,8 +16,8 @@ use crate::extract::{Json, Named, OptionalJson, Query};
 use crate::jobs::no_job;
 use crate::wire::content::Detail;
 use crate::wire::job::{Job, JobAttempt, JobStep, RedriveJob, StepsOnRedrive};
-use crate::wire::listing::{AttemptsQuery, JobQuery, StepsQuery, page_request};
-use crate::wire::page::Page;
+use crate::wire::listing::{JobQuery, StepsQuery};
+use crate::wire::page::{Page, PageQuery};
 
 /// Jobs of every kind, newest first.
 ///
@@ -47,16 +47,16 @@ pub(super) async fn get(
 
 /// The attempts in a job's log, oldest first.
 #[utoipa::path(get, operation_id = "listJobAttempts", path = "/jobs/{jobId}/attempts", tag = "jobs",
-    params(("jobId" = String, Path, description = "the job"), AttemptsQuery),
+    params(("jobId" = String, Path, description = "the job"), PageQuery),
     responses((status = 200, description = "a page of attempts", body = Page<JobAttempt>)))]
 pub(super) async fn attempts(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
     Named(id): Named<JobId>,
-    Query(query): Query<AttemptsQuery>,
+    Query(query): Query<PageQuery>,
 ) -> Answer<Json<Page<JobAttempt>>> {
     api.find_job(&caller, id).await?;
-    let request = page_request(query.limit, query.cursor.as_deref())?;
+    let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
     let items = page.items.into_iter().map(JobAttempt::show).collect();
     Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()) }))

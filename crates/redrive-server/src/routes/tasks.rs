@@ -13,8 +13,8 @@ use crate::auth::{Caller, Reader, Writer};
 use crate::creation::{Draft, Origin, draft};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Query, TaskId};
-use crate::wire::listing::{AttemptsQuery, TaskQuery, page_request};
-use crate::wire::page::Page;
+use crate::wire::listing::TaskQuery;
+use crate::wire::page::{Page, PageQuery};
 use crate::wire::status::Status;
 use crate::wire::task::{Task, TaskAttempt, TaskRequest};
 
@@ -113,16 +113,16 @@ pub(super) async fn cancel(
 
 /// The attempts of a task, oldest first.
 #[utoipa::path(get, operation_id = "listAttempts", path = "/retry-tasks/{taskId}/attempts", tag = "tasks",
-    params(("taskId" = String, Path, description = "the task"), AttemptsQuery),
+    params(("taskId" = String, Path, description = "the task"), PageQuery),
     responses((status = 200, description = "a page of attempts", body = Page<TaskAttempt>)))]
 pub(super) async fn attempts(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
     TaskId(id): TaskId,
-    Query(query): Query<AttemptsQuery>,
+    Query(query): Query<PageQuery>,
 ) -> Answer<Json<Page<TaskAttempt>>> {
     find(&api, &caller, id).await?;
-    let request = page_request(query.limit, query.cursor.as_deref())?;
+    let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
     let items = page.items.into_iter().map(TaskAttempt::show).collect();
     Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()) }))

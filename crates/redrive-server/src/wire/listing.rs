@@ -1,6 +1,6 @@
 //! Which tasks and jobs to list, as the query says it.
 
-use redrive_core::store::{Cursor, Filter, PageRequest};
+use redrive_core::store::{Filter, PageRequest};
 use redrive_core::{IdempotencyKey, Kind, PolicyName, Queue, Reason, State, Tenant, Timestamp};
 use redrive_delivery::KIND;
 use serde::{Deserialize, Serialize};
@@ -65,18 +65,6 @@ pub struct JobQuery {
     /// Ended before this instant, in epoch ms.
     pub finished_before: Option<i64>,
     /// Jobs on the page, 50 when absent.
-    #[param(minimum = 1, maximum = 1000)]
-    pub limit: Option<usize>,
-    /// The `nextCursor` of the page before.
-    pub cursor: Option<String>,
-}
-
-/// Which page of a task's or job's attempts.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct AttemptsQuery {
-    /// Attempts on the page, 50 when absent.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<usize>,
     /// The `nextCursor` of the page before.
@@ -193,7 +181,7 @@ impl TaskQuery {
 
     /// Which page.
     pub fn page(&self) -> Answer<PageRequest> {
-        page_request(self.limit, self.cursor.as_deref())
+        page::request(self.limit, self.cursor.as_deref())
     }
 }
 
@@ -219,7 +207,7 @@ impl JobQuery {
 
     /// Which page.
     pub fn page(&self) -> Answer<PageRequest> {
-        page_request(self.limit, self.cursor.as_deref())
+        page::request(self.limit, self.cursor.as_deref())
     }
 }
 
@@ -258,7 +246,7 @@ impl DeadLetterQuery {
 
     /// Which page.
     pub fn page(&self) -> Answer<PageRequest> {
-        page_request(self.limit, self.cursor.as_deref())
+        page::request(self.limit, self.cursor.as_deref())
     }
 }
 
@@ -279,12 +267,6 @@ impl DeadLetterFilter {
             ..Filter::default()
         })
     }
-}
-
-/// A page of a list of jobs or attempts.
-pub(crate) fn page_request(limit: Option<usize>, cursor: Option<&str>) -> Answer<PageRequest> {
-    let after = cursor.map(str::parse::<Cursor>).transpose()?;
-    Ok(PageRequest { after, limit: page::limit(limit)? })
 }
 
 /// Deliveries that the caller may see: a store may hold other jobs too.

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redrive_core::limits::PAGE_ITEMS_MAX;
+use redrive_core::store::{Cursor, PageRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -32,7 +33,7 @@ impl<T> Page<T> {
     }
 }
 
-/// Which page of a list that goes by names.
+/// Which page of a list, and no more to say about it.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -50,7 +51,12 @@ impl PageQuery {
         limit(self.limit)
     }
 
-    /// The name after which the page begins.
+    /// A page of a list of jobs or attempts.
+    pub fn request(&self) -> Answer<PageRequest> {
+        request(self.limit, self.cursor.as_deref())
+    }
+
+    /// The name after which the page begins, in a list that goes by names.
     pub fn after(&self) -> Answer<Option<String>> {
         let wrong = || Problem::invalid("cursor", "is not one that a list returned");
         let decode = |cursor: &String| {
@@ -73,6 +79,12 @@ pub(crate) fn limit_to(asked: Option<usize>, most: usize) -> Answer<usize> {
         Some(limit) if (1..=most).contains(&limit) => Ok(limit),
         Some(limit) => Err(Problem::invalid("limit", format!("must be from 1 to {most}, is {limit}"))),
     }
+}
+
+/// A page of a list of jobs or attempts.
+pub fn request(limit: Option<usize>, cursor: Option<&str>) -> Answer<PageRequest> {
+    let after = cursor.map(str::parse::<Cursor>).transpose()?;
+    Ok(PageRequest { after, limit: self::limit(limit)? })
 }
 
 #[cfg(test)]
