@@ -71,7 +71,7 @@ mod open;
 mod operate;
 mod result;
 pub mod schedule;
-mod signal;
+mod shutdown;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -96,7 +96,7 @@ pub use migrate::migrate;
 pub use open::shown;
 pub use result::{ResultError, Waiting};
 pub use schedule::{Missed, Schedule};
-pub use signal::shutdown_signal;
+pub use shutdown::shutdown_signal;
 pub use task::Task;
 #[cfg(feature = "sqlite")]
 pub use transact::{Prepared, SqliteTransaction};
@@ -104,7 +104,7 @@ pub use worker::TaskWorker;
 
 pub use redrive_core::policy::presets;
 pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
-pub use redrive_core::steps::{Forgotten, Hold, Signalled, Step, StepKind};
+pub use redrive_core::steps::{Forgotten, Hold, Signal, Signalled, Step, StepKind};
 pub use redrive_core::store::{
     Backend, Cancelled, Cursor, Discarded, Enqueued, Filter, Page, PageRequest, Redriven,
 };

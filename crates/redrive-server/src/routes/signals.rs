@@ -42,20 +42,10 @@ pub(super) async fn send(
     api.find_job(&caller, id).await?;
     let key = idempotency_key(&headers)?;
     let signal = signal(id, request, key.as_ref())?;
-    match api.signal(signal).await? {
+    match api.redrive.send(signal).await? {
         Signalled::Kept => Ok((StatusCode::ACCEPTED, Json(api.changed_job(&caller, id).await?))),
         Signalled::Ended(state) => Err(ended(state)),
         Signalled::NotFound => Err(no_job(id)),
-    }
-}
-
-impl Api {
-    /// Leaves a signal and lets the job go on if it waits for it, as `Redrive::signal` does, under an id of its own.
-    async fn signal(&self, signal: Signal) -> Answer<Signalled> {
-        let job = signal.job;
-        let answer = self.store.signal(vec![signal]).await?.pop();
-        self.store.resume(vec![job]).await?;
-        Ok(answer.unwrap_or(Signalled::NotFound))
     }
 }
 

@@ -139,7 +139,12 @@ impl Redrive {
         value: &V,
     ) -> Result<Signalled, Error> {
         let value = serde_json::to_vec(value).map_err(|source| Error::Payload { kind: "signal", source })?;
-        let signal = Signal { job, id: Uuid::now_v7(), name: name.parse()?, value };
+        self.send(Signal { job, id: Uuid::now_v7(), name: name.parse()?, value }).await
+    }
+
+    /// Sends a signal under an id of the caller's, which makes it repeatable.
+    pub async fn send(&self, signal: Signal) -> Result<Signalled, Error> {
+        let job = signal.job;
         let answer = self.backend().signal(vec![signal]).await?.pop();
         self.backend().resume(vec![job]).await?;
         Ok(answer.unwrap_or(Signalled::NotFound))
