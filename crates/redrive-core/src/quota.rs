@@ -133,6 +133,16 @@ impl Bounds {
         let slots = self.concurrency.map_or(u64::MAX, |most| left(most, running));
         slots.min(self.rate.map_or(u64::MAX, |rate| left(rate.count, started)))
     }
+
+    /// Whether a job that was set aside for want of a slot may go on, when so many of its key run, and so many that keep no
+    /// order could be claimed at once. In strict order it needs a free slot; else there must be room beside those others.
+    pub fn lets_go_on(&self, order: Order, running: u64, claimable: u64) -> bool {
+        let slots = Self { rate: None, ..*self }.room(running, 0);
+        match order {
+            Order::Strict => slots > 0,
+            Order::Any => slots > claimable,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +160,21 @@ mod tests {
         ] {
             assert_eq!(bounds.room(running, started), room, "{bounds:?}");
         }
+    }
+
+    #[test]
+    fn strict_order_goes_on_beside_others_that_could() {
+        let two = Bounds { concurrency: Some(2), rate: None };
+        for (order, running, claimable, goes_on) in [
+            (Order::Strict, 1, 9, true),
+            (Order::Strict, 2, 0, false),
+            (Order::Any, 1, 0, true),
+            (Order::Any, 1, 1, false),
+            (Order::Any, 2, 0, false),
+        ] {
+            assert_eq!(two.lets_go_on(order, running, claimable), goes_on, "{order:?} {running} {claimable}");
+        }
+        assert!(Bounds::default().lets_go_on(Order::Any, 9, 9));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use redrive_core::quota::Bounds;
 use redrive_core::rooms::Quotas;
-use redrive_core::{Partition, Start, StoreError, Timestamp};
+use redrive_core::{Order, Partition, Start, StoreError, Timestamp};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -185,9 +185,8 @@ impl Line {
         })
     }
 
-    /// Whether there is room beside those that run and so many others.
-    fn has_room(&self, running: u64, claimable: u64) -> bool {
-        Bounds { concurrency: self.slots, rate: None }.room(running, 0) > claimable
+    fn lets_go_on(&self, order: Order, running: u64, claimable: u64) -> bool {
+        Bounds { concurrency: self.slots, rate: None }.lets_go_on(order, running, claimable)
     }
 
     /// Who goes on after jobs have left their places. All of them have by now: what each left behind is told as if they went
@@ -214,9 +213,10 @@ impl Line {
             let comes_first = |id: Uuid| {
                 left[index + 1..].iter().all(|later| !(later.strict && later.ended) || later.id > id)
             };
-            let strict = first.take_if(|first| comes_first(first.id) && self.has_room(running, 0));
+            let strict = first
+                .take_if(|first| comes_first(first.id) && self.lets_go_on(Order::Strict, running, claimable));
             resumed.extend(strict.map(|next| next.id));
-            while let Some(next) = waiting.next_if(|_| self.has_room(running, claimable)) {
+            while let Some(next) = waiting.next_if(|_| self.lets_go_on(Order::Any, running, claimable)) {
                 resumed.push(next.id);
                 claimable += u64::from(next.due);
             }
@@ -243,9 +243,9 @@ fn whose_turn(looked: &[&Looked], lines: &HashMap<String, Line>) -> Vec<Uuid> {
         let its_turn = match lines.get(scope) {
             None => true,
             Some(line) => {
-                let comes_first = line.first.is_some_and(|(first, _)| first.id == each.id);
-                let beside = if each.strict { 0 } else { *claimable };
-                (comes_first || !each.strict) && line.has_room(line.running, beside)
+                let comes_first = !each.strict || line.first.is_some_and(|(first, _)| first.id == each.id);
+                let order = if each.strict { Order::Strict } else { Order::Any };
+                comes_first && line.lets_go_on(order, line.running, *claimable)
             }
         };
         if each.turn && its_turn {

@@ -113,12 +113,11 @@ pub(crate) fn pass_on(tx: &mut Tx<'_>, lane: i64, partition: Option<&str>) -> Re
 
 /// The partition of a job, if it has one.
 pub(crate) fn partition_of(tx: &Tx<'_>, id: JobId) -> Result<Option<String>, StoreError> {
-    let mut statement = tx.conn.prepare_cached(include_str!("../sql/partition.sql")).sorted()?;
+    let mut statement = tx.conn.prepare_cached(include_str!("../sql/cancel_partition.sql")).sorted()?;
     Ok(statement.query_row([id.0.as_bytes()], |row| row.get(0)).optional().sorted()?.flatten())
 }
 
-/// Whether it is a job's turn: in strict order the first one needs a free slot; among the others there must be room beside
-/// those that run or could at once.
+/// Whether it is a job's turn. No more of the others is counted than there could be slots.
 pub(crate) fn is_its_turn(
     tx: &Tx<'_>,
     id: JobId,
@@ -133,16 +132,15 @@ pub(crate) fn is_its_turn(
     let known = tx.lanes.snapshot();
     let quota = known.get(lane).and_then(|lane| tx.quotas.get(&lane.queue));
     let per_key = quota.map(|quota| quota.per_key).unwrap_or_default();
-    if per_key.concurrency.is_none() {
-        return Ok(true);
-    }
+    let Some(slots) = per_key.concurrency else { return Ok(true) };
     let running = count(tx, include_str!("../sql/turn_running.sql"), &[&partition])?;
-    let slots = Bounds { rate: None, ..per_key }.room(running, 0);
-    if strict || slots == 0 {
-        return Ok(slots > 0);
-    }
-    let (now, most) = (tx.now.as_ms(), slots as i64);
-    Ok(slots > count(tx, include_str!("../sql/turn_claimable.sql"), &[&partition, &now, &most])?)
+    let (order, claimable) = if strict {
+        (Order::Strict, 0)
+    } else {
+        let (now, most) = (tx.now.as_ms(), i64::from(slots));
+        (Order::Any, count(tx, include_str!("../sql/turn_claimable.sql"), &[&partition, &now, &most])?)
+    };
+    Ok(per_key.lets_go_on(order, running, claimable))
 }
 
 fn comes_first(tx: &Tx<'_>, partition: &str, id: JobId) -> Result<bool, StoreError> {
@@ -184,7 +182,7 @@ fn running_in(tx: &Tx<'_>, queue: &Queue) -> Result<u64, StoreError> {
     let known = tx.lanes.snapshot();
     let mut running = 0;
     for lane in known.iter().filter(|lane| lane.queue == *queue) {
-        let mut statement = tx.conn.prepare_cached(include_str!("../sql/count.sql")).sorted()?;
+        let mut statement = tx.conn.prepare_cached(include_str!("../sql/claim_running.sql")).sorted()?;
         let counted = statement.query_row((lane.number, State::Running.code()), |row| row.get(0));
         running +=
             counted.optional().sorted()?.unwrap_or(0_i64) + tx.tally.change(lane.number, State::Running);

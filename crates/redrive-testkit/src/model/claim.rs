@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use redrive_core::lifecycle::Event;
 use redrive_core::quota::QUOTA;
 use redrive_core::records::{EVERY_QUEUE, PAUSED};
+use redrive_core::rooms::Admission;
 use redrive_core::store::{ClaimRequest, Claimed, check_batch};
 use redrive_core::{Await, Invalid, Job, JobId, Kind, Priority, Queue, Timestamp};
 use uuid::Uuid;
 
-use super::turns::Admission;
 use super::{Lane, Model, advance};
 
 impl Model {

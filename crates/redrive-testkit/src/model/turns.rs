@@ -3,21 +3,10 @@
 use std::cmp::Reverse;
 
 use redrive_core::quota::{Bounds, QUOTA, Rate};
+use redrive_core::rooms::Admission;
 use redrive_core::{Await, Job, JobId, Order, Partition, Queue, Quota, State, Timestamp};
 
 use super::Model;
-
-/// What a claim does with a due job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    Take,
-    /// Its queue has no room.
-    PassOver,
-    /// Its partition has none, or another comes first.
-    SetAside,
-    /// Its partition's rate is used up until then.
-    PutOff(Timestamp),
-}
 
 /// What starts are counted under.
 pub(super) type Scope = (Queue, Option<Partition>);
