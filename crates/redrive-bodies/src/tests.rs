@@ -40,7 +40,6 @@ impl World {
     }
 
     fn now(&self) -> Timestamp {
-        use redrive_core::Clock;
         self.clock.now()
     }
 

@@ -11,6 +11,7 @@ pub mod job;
 pub mod lifecycle;
 pub mod limits;
 pub mod listing;
+pub mod manual_clock;
 pub mod names;
 pub mod policy;
 pub mod quota;
@@ -28,6 +29,7 @@ pub use job::{
     Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start, Unique, UniqueRule,
 };
 pub use lifecycle::State;
+pub use manual_clock::ManualClock;
 pub use names::{
     IdempotencyKey, Kind, PartitionKey, PolicyName, Queue, SignalName, StepName, Tenant, UniqueKey, WorkerId,
 };

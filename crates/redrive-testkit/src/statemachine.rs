@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
-use redrive_core::Clock;
 use redrive_core::store::Backend;
 
 use crate::clock::ManualClock;

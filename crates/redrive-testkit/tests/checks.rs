@@ -6,8 +6,8 @@ use std::time::Duration;
 use redrive_core::policy::presets;
 use redrive_core::store::Backend;
 use redrive_core::{
-    Clock, Job, JobId, Kind, Lease, NewJob, PolicyRef, Priority, Queue, State, Store, Tenant, Timestamp,
-    WorkerId, catalog,
+    Job, JobId, Kind, Lease, NewJob, PolicyRef, Priority, Queue, State, Store, Tenant, Timestamp, WorkerId,
+    catalog,
 };
 use redrive_testkit::checks::{
     ATTEMPTS_BOUNDED, End, NO_WEDGE, NOTHING_LOST, ONE_OUTCOME, STALE_SHUT_OUT, check_all, violations,

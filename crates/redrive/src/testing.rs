@@ -1,6 +1,5 @@
 //! Tests of programs that use this crate: jobs run inline or are drained, on a clock that the test moves.
 
-mod clock;
 mod idle;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +11,7 @@ use redrive_core::{Job, JobId, Outcome, State};
 use redrive_store_sqlite::{Options, SqliteStore};
 use redrive_worker::{Pulse, Settings, Summary};
 
-pub use clock::ManualClock;
+pub use redrive_core::ManualClock;
 
 use crate::schedule::run::drive_all;
 use crate::{Context, Next, Redrive, Task, TaskWorker};

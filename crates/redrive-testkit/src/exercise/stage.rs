@@ -12,8 +12,8 @@ use redrive_core::store::{
     Settlement,
 };
 use redrive_core::{
-    Attempt, Await, Clock, Entry, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName,
-    PolicyRef, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, Wait, WorkerId,
+    Attempt, Await, Entry, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef,
+    Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, Wait, WorkerId,
 };
 use uuid::Builder;
 

@@ -175,8 +175,8 @@ async fn settle(redrive: &Redrive, kept: &Kept, plan: &Plan) -> Result<(), Store
 mod tests {
     use std::sync::Arc;
 
+    use redrive_core::Job;
     use redrive_core::store::{Filter, PageRequest};
-    use redrive_core::{Clock as _, Job};
     use redrive_store_sqlite::{Options, SqliteStore};
     use redrive_testkit::ManualClock;
     use serde::{Deserialize, Serialize};

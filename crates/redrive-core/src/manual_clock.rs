@@ -1,21 +1,20 @@
-//! A clock that moves only when it is told to.
+//! A clock that moves only when it is told to, for tests of ours and of users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use redrive_core::time::ceil_ms;
-use redrive_core::{Clock, Timestamp};
+use crate::time::{Clock, Timestamp, ceil_ms};
 
-/// Where a [`ManualClock`] starts: the first instant of 2026.
-const START: Timestamp = Timestamp::from_ms(1_767_225_600_000);
+/// Where every [`ManualClock`] starts: the first instant of 2026.
+pub const START: Timestamp = Timestamp::from_ms(1_767_225_600_000);
 
 /// A clock that moves only when it is told to. Clones share their time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that stands at the first instant of 2026.
+    /// A clock that stands at [`START`].
     pub fn new() -> Self {
         Self(Arc::new(AtomicI64::new(START.as_ms())))
     }
@@ -45,5 +44,20 @@ impl Default for ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Self::now(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_their_time_and_nothing_else_moves_it() {
+        let clock = ManualClock::new();
+        let other = clock.clone();
+        other.advance(Duration::from_micros(1));
+        assert_eq!(clock.now().as_ms(), START.as_ms() + 1);
+        clock.set(START);
+        assert_eq!(other.now(), START);
     }
 }
