@@ -9,11 +9,12 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 12] = [
+const DIRECTIONS: [(&str, &[&str]); 13] = [
     ("redrive-core", &[]),
     ("redrive-bodies", &["redrive-core"]),
     ("redrive-store-sqlite", &["redrive-core"]),
     ("redrive-store-postgres", &["redrive-core"]),
+    ("redrive-store-redis", &["redrive-core"]),
     ("redrive-worker", &["redrive-core"]),
     ("redrive-testkit", &["redrive-core", "redrive-worker"]),
     (

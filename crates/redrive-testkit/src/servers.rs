@@ -21,8 +21,10 @@ mod pgbouncer;
 mod postgres;
 mod process;
 mod proxy;
+mod redis;
 mod template;
 
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
+pub use redis::{Redis, RedisCluster};

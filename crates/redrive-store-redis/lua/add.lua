@@ -1,0 +1,77 @@
+-- Adds a job once: by its id, its key and its unique key. Answers what came of it and the job it led to.
+local function due_at(start)
+  local how, value = start:sub(1, 1), start:sub(2)
+  if how == 'n' then return whole(now) end
+  if how == 'a' then return whole(now + tonumber(value)) end
+  return value
+end
+
+-- Lets a job that has never been claimed do what is asked for now.
+local function replace(id, row, new, due)
+  local fields = { policy = new.policy, payload = new.payload, due = due, began = due }
+  for _, field in ipairs({ 'subject', 'metadata', 'timeout', 'lease' }) do fields[field] = new[field] or false end
+  change(id, row, fields)
+end
+
+-- Who has a unique key, if that stands in the way of `new`.
+local function unique_holder(name, new, due)
+  local holder = call('GET', name)
+  if not holder then return nil end
+  local id, till = holder:match('^(%x+):(%d*)$')
+  local row = read(id)
+  local live = row and not FINAL[row.state]
+  if new.rule == 'live' then return live and 'existing' or nil, id end
+  if new.rule == 'for' then
+    if till ~= '' then live = tonumber(till) > now end
+    return live and 'existing' or nil, id
+  end
+  if not row or row.state ~= '0' or row.epoch then return nil end
+  replace(id, row, new, due)
+  return 'replaced', id
+end
+
+-- Jobs whose turn has not come are passed over among the arguments.
+local function pass_over(jobs)
+  for _ = 1, jobs do
+    at = at + 6
+    local extras = tonumber(arg())
+    at = at + 2 * extras
+  end
+end
+
+local function add()
+  local id, row = arg(), { state = '0' }
+  row.lane, row.tenant, row.policy, row.payload = arg(), arg(), arg(), arg()
+  local due = due_at(arg())
+  for _ = 1, tonumber(arg()) do
+    local field = arg()
+    row[field] = arg()
+  end
+  if call('EXISTS', P .. 'job:' .. id) == 1 then return 'existing', id end
+  if row.key then
+    local known = call('GET', P .. 'key:' .. row.tenant .. '\31' .. row.key)
+    if known then
+      local other, print = known:match('^(%x+):(.*)$')
+      return print == row.print and 'existing' or 'conflict', other
+    end
+    call('SET', P .. 'key:' .. row.tenant .. '\31' .. row.key, id .. ':' .. row.print)
+  end
+  if row.unique then
+    local name = P .. 'unique:' .. row.unique
+    local answer, other = unique_holder(name, row, due)
+    if answer then return answer, other end
+    call('SET', name, id .. ':' .. (row.span and whole(now + tonumber(row.span)) or ''))
+    row.rule, row.span = nil, nil
+  end
+  row.created, row.began, row.due = whole(now), due, due
+  local set = {}
+  for field, value in pairs(row) do
+    set[#set + 1] = field
+    set[#set + 1] = value
+  end
+  call('HSET', P .. 'job:' .. id, unpack(set))
+  call('ZADD', P .. 'ids', 0, id)
+  if row.parent then call('SADD', P .. 'children:' .. row.parent, id) end
+  place(id, row)
+  return 'created', id
+end

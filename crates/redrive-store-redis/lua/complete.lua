@@ -1,0 +1,28 @@
+-- Settles plain successes, as most settlements are: under a lease in force the job has succeeded, under a lost one nothing changes.
+local answers, jobs, places = {}, {}, {}
+for n = 1, tonumber(arg()) do
+  local id, epoch, claim = arg(), arg(), arg()
+  local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim', 'lane', 'scope', 'parent')
+  if row[1] ~= '2' or row[2] ~= epoch or (claim ~= '' and row[3] ~= claim) then
+    answers[n] = 0
+  elseif row[5] or row[6] then
+    change(id, read(id), { state = '4', lease_until = false, claim = false, finished = whole(now) })
+    free(row[5])
+    answers[n] = 1
+  else
+    call('HSET', P .. 'job:' .. id, 'state', '4', 'finished', whole(now))
+    call('HDEL', P .. 'job:' .. id, 'lease_until', 'claim')
+    count(row[4], '2', -1)
+    count(row[4], '4', 1)
+    jobs[#jobs + 1] = id
+    places[#places + 1] = whole(now)
+    places[#places + 1] = id
+    answers[n] = 1
+  end
+end
+if #jobs > 0 then
+  call('ZREM', P .. 'leases', unpack(jobs))
+  call('ZADD', P .. 'ended:4', unpack(places))
+end
+finish()
+return { answers, freed }

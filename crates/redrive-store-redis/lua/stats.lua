@@ -1,0 +1,2 @@
+-- Counts by queue and state.
+return { whole(now), call('HGETALL', P .. 'counts') }

@@ -1,0 +1,50 @@
+//! Takes over leases that have run out.
+
+use redrive_core::store::{Claimed, ReclaimRequest};
+use redrive_core::{StoreError, Timestamp};
+
+use crate::open::Inner;
+use crate::{answer, row, script};
+
+/// Leases that a script looks at.
+const LOOKED_AT: usize = 1_000;
+
+pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<Claimed, StoreError> {
+    let number = fastrand::u64(..);
+    let mut claimed = Claimed {
+        jobs: Vec::new(),
+        unreadable: Vec::new(),
+        now: Timestamp::from_ms(i64::MIN),
+        next_due: None,
+        wake: inner.wakes(),
+    };
+    for partition in inner.in_turn() {
+        let mut skip = 0;
+        loop {
+            let left = request.limit - claimed.jobs.len() - claimed.unreadable.len();
+            let mut arguments = inner.arguments();
+            arguments.count(left);
+            arguments.text(&request.worker);
+            arguments.text(number);
+            arguments.text(request.lease.as_millis());
+            arguments.count(skip);
+            arguments.count(request.kinds.len());
+            request.kinds.iter().for_each(|kind| arguments.text(kind));
+            let [now, taken, passed, looked_at] =
+                answer::parts(inner.run(&script::RECLAIM, partition, arguments).await?)?;
+            claimed.now = claimed.now.max(answer::instant(now)?);
+            for job in row::leased(inner, partition, number, taken)? {
+                match job {
+                    Ok(job) => claimed.jobs.push(job),
+                    Err(unreadable) => claimed.unreadable.push(unreadable),
+                }
+            }
+            skip += answer::number::<usize>(passed)?;
+            let full = claimed.jobs.len() + claimed.unreadable.len() == request.limit;
+            if full || answer::number::<usize>(looked_at)? < LOOKED_AT {
+                break;
+            }
+        }
+    }
+    Ok(claimed)
+}

@@ -1,0 +1,73 @@
+//! Small versioned documents, all under one hash tag.
+
+use async_trait::async_trait;
+use redrive_core::StoreError;
+use redrive_core::records::{Change, Expect, Record, Records, Written};
+
+use crate::open::Arguments;
+use crate::settings::is_setting;
+use crate::{RedisStore, answer, script};
+
+#[async_trait]
+impl Records for RedisStore {
+    async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
+        let mut command = redis::cmd("HGET");
+        command.arg(format!("{}records:{kind}", self.inner.layout.records_tag())).arg(id);
+        match self.inner.send(command).await? {
+            redis::Value::Nil => Ok(None),
+            value => read(id.to_owned(), &answer::bytes(value)?),
+        }
+    }
+
+    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+        change.check()?;
+        let mut arguments = Arguments::none();
+        arguments.text(&change.kind);
+        arguments.text(&change.id);
+        arguments.text(match change.expect {
+            Expect::Any => "any".to_owned(),
+            Expect::Absent => "absent".to_owned(),
+            Expect::Version(version) => version.to_string(),
+        });
+        arguments.text(u8::from(change.value.is_none()));
+        arguments.bytes(change.value.as_deref().unwrap_or_default());
+        arguments.text(u8::from(is_setting(&change.kind)));
+        let value = self.inner.run_on_records(&script::RECORD_WRITE, arguments).await?;
+        let [word, version, current] = answer::parts(value)?;
+        let version = answer::text(version)?;
+        if answer::text(word)? == "done" {
+            self.inner.wake_if(true);
+            return Ok(Written::Done(version.parse().map_err(|_| answer::odd("a version"))?));
+        }
+        let current = version.parse().ok().map(|version| -> Result<Record, StoreError> {
+            Ok(Record { id: change.id, version, value: answer::bytes(current)? })
+        });
+        Ok(Written::Conflict(current.transpose()?))
+    }
+
+    async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let mut arguments = Arguments::none();
+        arguments.text(kind);
+        arguments.text(after.unwrap_or_default());
+        arguments.count(limit);
+        let flat = answer::items(self.inner.run_on_records(&script::RECORD_SCAN, arguments).await?)?;
+        let mut flat = flat.into_iter();
+        let mut records = Vec::new();
+        while let (Some(id), Some(value)) = (flat.next(), flat.next()) {
+            records.extend(read(answer::text(id)?, &answer::bytes(value)?)?);
+        }
+        Ok(records)
+    }
+}
+
+/// A record from VERSION:THERE:VALUE.
+fn read(id: String, slot: &[u8]) -> Result<Option<Record>, StoreError> {
+    let mut parts = slot.splitn(3, |byte| *byte == b':');
+    let damaged = || StoreError::Corrupt(format!("record {id:?} cannot be read"));
+    let (Some(version), Some(there), Some(value)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(damaged());
+    };
+    let version = std::str::from_utf8(version).ok().and_then(|text| text.parse().ok()).ok_or_else(damaged)?;
+    let value = value.to_vec();
+    Ok((there == b"1").then_some(Record { id, version, value }))
+}

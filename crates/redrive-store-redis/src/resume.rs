@@ -1,0 +1,36 @@
+//! Makes jobs due for which what they wait for has come.
+
+use redrive_core::{JobId, StoreError};
+
+use crate::open::Inner;
+use crate::row::SEPARATOR;
+use crate::{answer, script, turns};
+
+pub(crate) async fn resume(inner: &Inner, ids: &[JobId]) -> Result<Vec<bool>, StoreError> {
+    let partitions = inner.partitions_of(ids).await?;
+    let mut resumed = Vec::with_capacity(ids.len());
+    while resumed.len() < ids.len() {
+        let from = resumed.len();
+        let partition = partitions[from];
+        let here = partitions[from..].iter().take_while(|of| **of == partition).count();
+        resumed.extend(resume_some(inner, partition, &ids[from..from + here]).await?);
+    }
+    inner.wake_if(resumed.contains(&true));
+    Ok(resumed)
+}
+
+/// Resumes the first of the jobs, up to one that waits for its turn.
+async fn resume_some(inner: &Inner, partition: usize, ids: &[JobId]) -> Result<Vec<bool>, StoreError> {
+    let mut arguments = inner.arguments();
+    arguments.count(ids.len());
+    ids.iter().for_each(|id| arguments.id(*id));
+    let words = answer::texts(inner.run(&script::RESUME, partition, arguments).await?)?;
+    let mut resumed = Vec::with_capacity(words.len());
+    for (id, word) in ids.iter().zip(words) {
+        resumed.push(match word.split_once(SEPARATOR) {
+            Some((_, scope)) => turns::take_turn(inner, partition, scope, *id).await?,
+            None => word == "yes",
+        });
+    }
+    Ok(resumed)
+}

@@ -1,0 +1,260 @@
+//! A job's row: how it is written for a script and read back.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::Value;
+use redrive_core::lifecycle::State;
+use redrive_core::store::Unreadable;
+use redrive_core::time::ceil_ms;
+use redrive_core::{
+    Await, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, Order, Parent, Partition, Priority,
+    Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueRule, WorkerId,
+};
+use uuid::Uuid;
+
+use crate::answer;
+use crate::homes::Home;
+use crate::open::{Arguments, Fields, Inner};
+
+/// Between the parts of a name: no name has one.
+pub(crate) const SEPARATOR: char = '\u{1f}';
+
+/// What a claim chooses by, as one name: PRIORITY, QUEUE and KIND.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    pub(crate) name: String,
+    pub(crate) priority: u8,
+    pub(crate) queue: Queue,
+    pub(crate) kind: Kind,
+}
+
+impl Lane {
+    pub(crate) fn read(name: String) -> Result<Self, Invalid> {
+        let mut parts = name.split(SEPARATOR);
+        let (Some(priority), Some(queue), Some(kind), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(damaged("lane", "has not three parts"));
+        };
+        let priority = priority.parse().map_err(|_| damaged("lane", "has no priority"))?;
+        let (queue, kind) = (Queue::new(queue)?, Kind::new(kind)?);
+        Ok(Self { name, priority, queue, kind })
+    }
+}
+
+fn lane_name(job: &NewJob) -> String {
+    format!("{}{SEPARATOR}{}{SEPARATOR}{}", job.priority.get(), job.queue, job.kind)
+}
+
+/// Adds a new job to the arguments of a script, in the order in which `add.lua` reads them.
+pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
+    arguments.id(job.id);
+    arguments.text(lane_name(job));
+    arguments.text(&job.tenant);
+    arguments.text(&job.policy);
+    arguments.bytes(&job.payload);
+    arguments.text(match job.start {
+        Start::Now => "n".to_owned(),
+        Start::After(wait) => format!("a{}", ceil_ms(wait)),
+        Start::At(at) => format!("t{}", at.as_ms()),
+    });
+    let mut extras = Fields::default();
+    if let Some(asked) = &job.idempotency {
+        extras.text("key", Some(&asked.key));
+        extras.text("print", Some(hex(&asked.fingerprint)));
+    }
+    if let Some(unique) = &job.unique {
+        extras
+            .text("unique", Some(format!("{}{SEPARATOR}{}{SEPARATOR}{}", job.tenant, job.kind, unique.key)));
+        let (rule, span) = match unique.rule {
+            UniqueRule::Live => ("live", None),
+            UniqueRule::For(span) => ("for", Some(ceil_ms(span))),
+            UniqueRule::Replace => ("replace", None),
+        };
+        extras.text("rule", Some(rule));
+        extras.text("span", span);
+    }
+    if let Some(partition) = &job.partition {
+        extras.text("scope", Some(partition.scope(&job.queue)));
+        extras.text("strict", (partition.order == Order::Strict).then_some("1"));
+    }
+    if let Some(parent) = &job.parent {
+        extras.text("parent", Some(parent.id.0.simple()));
+        extras.text("branch", Some(parent.branch));
+    }
+    extras.text("timeout", job.timeout.map(ceil_ms));
+    extras.text("lease", job.lease.map(ceil_ms));
+    extras.text("subject", job.subject.as_ref());
+    extras.text("metadata", job.metadata.as_ref());
+    arguments.extend(extras);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a job waits for, as its row says it.
+pub(crate) fn awaits_name(awaits: &Await) -> String {
+    match awaits {
+        Await::Signal(name) => format!("signal:{name}"),
+        Await::Children { branch, failures_max } => format!("children:{branch}:{failures_max}"),
+        Await::Unhold => "unhold".to_owned(),
+        Await::Turn => "turn".to_owned(),
+    }
+}
+
+fn read_awaits(text: &str) -> Result<Await, Invalid> {
+    let problem = || damaged("awaits", "is nothing to wait for");
+    Ok(match text.split_once(':') {
+        None if text == "unhold" => Await::Unhold,
+        None if text == "turn" => Await::Turn,
+        Some(("signal", name)) => Await::Signal(SignalName::new(name)?),
+        Some(("children", rest)) => {
+            let (branch, failures_max) = rest.split_once(':').ok_or_else(problem)?;
+            let number = |text: &str| text.parse().map_err(|_| problem());
+            Await::Children { branch: number(branch)?, failures_max: number(failures_max)? }
+        }
+        None | Some(_) => return Err(problem()),
+    })
+}
+
+/// Leased rows with what could not be read of them; remembers where they are and under which claim they are held.
+pub(crate) fn leased(
+    inner: &Inner,
+    partition: usize,
+    claim: u64,
+    value: Value,
+) -> Result<Vec<Result<Job, Unreadable>>, StoreError> {
+    answer::items(value)?
+        .into_iter()
+        .map(|row| {
+            let mut row = answer::items(row)?;
+            let id = answer::id(&answer::text(row.remove(0))?)?;
+            let job = read_or_report(id, row);
+            let epoch = match &job {
+                Ok(job) => job.epoch,
+                Err(row) => row.lease.epoch,
+            };
+            inner.homes.learn(id, Home { partition, claim: Some((epoch, claim)) });
+            Ok(job)
+        })
+        .collect()
+}
+
+/// A row; anything but its id may be damaged.
+fn read_or_report(id: JobId, flat: Vec<Value>) -> Result<Job, Unreadable> {
+    let row = Row::new(flat);
+    let number = |field| row.texts.get(field).and_then(|text| text.parse::<u64>().ok());
+    let lease = Lease { id, epoch: number("epoch").unwrap_or_default() };
+    let run = number("run").and_then(|run| u32::try_from(run).ok()).unwrap_or(1);
+    let attempt = number("attempt").and_then(|attempt| u32::try_from(attempt).ok()).unwrap_or(0);
+    row.job(id).map_err(|problem| Unreadable { lease, run, attempt, problem: problem.to_string() })
+}
+
+/// A job from its hash, or an error that names the row and what is wrong with it.
+pub(crate) fn read(id: JobId, flat: Vec<Value>) -> Result<Job, StoreError> {
+    Row::new(flat).job(id).map_err(|problem| StoreError::Corrupt(format!("job {id}: {problem}")))
+}
+
+/// The fields of a row.
+struct Row {
+    texts: HashMap<String, String>,
+    bytes: HashMap<String, Vec<u8>>,
+}
+
+impl Row {
+    fn new(flat: Vec<Value>) -> Self {
+        let mut row = Self { texts: HashMap::new(), bytes: HashMap::new() };
+        let mut flat = flat.into_iter();
+        while let (Some(field), Some(value)) = (flat.next(), flat.next()) {
+            let (Ok(field), Ok(value)) = (answer::text(field), answer::bytes(value)) else { continue };
+            if field == "payload" || field == "output" {
+                row.bytes.insert(field, value);
+            } else {
+                row.texts.insert(field, String::from_utf8_lossy(&value).into_owned());
+            }
+        }
+        row
+    }
+
+    fn job(mut self, id: JobId) -> Result<Job, Invalid> {
+        let lane = Lane::read(self.need("lane")?)?;
+        Ok(Job {
+            id,
+            tenant: Tenant::new(self.need("tenant")?)?,
+            queue: lane.queue,
+            kind: lane.kind,
+            state: self.state()?,
+            priority: Priority::new(lane.priority)?,
+            policy: self.need("policy")?.parse()?,
+            payload: self.bytes.remove("payload").ok_or_else(|| damaged("payload", "is missing"))?,
+            key: self.texts.remove("key").map(IdempotencyKey::new).transpose()?,
+            subject: self.texts.remove("subject"),
+            metadata: self.texts.remove("metadata"),
+            timeout: self.span("timeout")?,
+            lease: self.span("lease")?,
+            partition: self.partition()?,
+            parent: self.parent()?,
+            awaits: self.texts.get("awaits").map(|text| read_awaits(text)).transpose()?,
+            held: self.texts.contains_key("held"),
+            run: self.number("run")?.unwrap_or(1),
+            attempt: self.number("attempt")?.unwrap_or(0),
+            epoch: self.number("epoch")?.unwrap_or(0),
+            created_at: self.need_instant("created")?,
+            began_at: self.need_instant("began")?,
+            next_run_at: self.need_instant("due")?,
+            started_at: self.instant("started")?,
+            lease_until: self.instant("lease_until")?,
+            worker: self.texts.remove("worker").map(WorkerId::new).transpose()?,
+            wait: self.span("wait")?,
+            cancel_requested: self.texts.contains_key("cancelling"),
+            finished_at: self.instant("finished")?,
+            output: self.bytes.remove("output"),
+            last_error: self.texts.remove("error"),
+            last_status: self.number("status")?,
+            reason: self.texts.get("reason").map(|reason| reason.parse()).transpose()?,
+        })
+    }
+
+    fn state(&self) -> Result<State, Invalid> {
+        self.number("state")?.and_then(State::from_code).ok_or_else(|| damaged("state", "is no state"))
+    }
+
+    fn partition(&self) -> Result<Option<Partition>, Invalid> {
+        let order = if self.texts.contains_key("strict") { Order::Strict } else { Order::Any };
+        self.texts.get("scope").map(|scope| Partition::of_scope(scope, order)).transpose()
+    }
+
+    fn parent(&self) -> Result<Option<Parent>, Invalid> {
+        let Some(id) = self.texts.get("parent") else { return Ok(None) };
+        let id = Uuid::try_parse(id).map(JobId).map_err(|_| damaged("parent", "is no id"))?;
+        let branch = self.number("branch")?.ok_or_else(|| damaged("branch", "is missing"))?;
+        Ok(Some(Parent { id, branch }))
+    }
+
+    fn need(&mut self, field: &'static str) -> Result<String, Invalid> {
+        self.texts.remove(field).ok_or_else(|| damaged(field, "is missing"))
+    }
+
+    fn number<T: std::str::FromStr>(&self, field: &'static str) -> Result<Option<T>, Invalid> {
+        let text = self.texts.get(field);
+        text.map(|text| text.parse().map_err(|_| damaged(field, "is no number"))).transpose()
+    }
+
+    fn span(&self, field: &'static str) -> Result<Option<Duration>, Invalid> {
+        Ok(self.number(field)?.map(Duration::from_millis))
+    }
+
+    fn instant(&self, field: &'static str) -> Result<Option<Timestamp>, Invalid> {
+        Ok(self.number(field)?.map(Timestamp::from_ms))
+    }
+
+    fn need_instant(&self, field: &'static str) -> Result<Timestamp, Invalid> {
+        self.instant(field)?.ok_or_else(|| damaged(field, "is missing"))
+    }
+}
+
+fn damaged(field: &'static str, problem: &str) -> Invalid {
+    Invalid::new(field, format!("cannot be read: {problem}"))
+}

@@ -1,0 +1,60 @@
+//! The scripts, each made of the parts it needs.
+
+use std::sync::LazyLock;
+
+use redis::Script;
+
+macro_rules! scripts {
+    ($($name:ident: [$($part:literal),+];)+) => {
+        $(pub(crate) static $name: LazyLock<Source> =
+            LazyLock::new(|| Source::new(concat!($(include_str!(concat!("../lua/", $part, ".lua")), "\n"),+)));)+
+    };
+}
+
+/// A script's text and the name that the server knows it by.
+pub(crate) struct Source {
+    pub(crate) text: &'static str,
+    pub(crate) hash: String,
+}
+
+impl Source {
+    fn new(text: &'static str) -> Self {
+        Self { text, hash: Script::new(text).get_hash().to_owned() }
+    }
+}
+
+scripts! {
+    ATTEMPTS: ["shard", "attempts"];
+    AWAITS: ["shard", "awaits"];
+    CANCEL: ["shard", "cancel"];
+    CLAIM: ["shard", "merge", "lease", "claim"];
+    COMPLETE: ["shard", "complete"];
+    DISCARD: ["shard", "remove", "discard"];
+    ENQUEUE: ["shard", "add", "enqueue"];
+    EXTEND: ["shard", "extend"];
+    FORGET: ["shard", "forget"];
+    GET: ["shard", "get"];
+    HEADS: ["shard", "heads"];
+    HOLD: ["shard", "hold"];
+    LIST: ["shard", "list"];
+    LOCATE: ["shard", "locate"];
+    LOCK: ["lock"];
+    LOOK: ["shard", "merge", "look"];
+    PRUNE: ["shard", "remove", "prune"];
+    RECALL: ["shard", "recall"];
+    RECLAIM: ["shard", "reclaim"];
+    RECORD_SCAN: ["record_scan"];
+    RECORD_WRITE: ["record_write"];
+    REDRIVE: ["shard", "redrive"];
+    REMEMBER: ["shard", "add", "remember"];
+    RESUME: ["shard", "go_on", "resume"];
+    RUN_NOW: ["shard", "run_now"];
+    SETTLE: ["shard", "add", "settle"];
+    SIGNAL: ["shard", "signal"];
+    STATS: ["shard", "stats"];
+    TAKE: ["shard", "lease", "take"];
+    TAKE_TURNS: ["shard", "go_on", "take_turns"];
+    TURNS: ["shard", "turns"];
+    UNHOLD: ["shard", "go_on", "unhold"];
+    UNLOCK: ["unlock"];
+}

@@ -1,0 +1,52 @@
+//! What durable jobs add.
+
+use async_trait::async_trait;
+use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Steps, Swept};
+use redrive_core::store::check_batch;
+use redrive_core::{JobId, StoreError};
+
+use crate::{RedisStore, forget, hold, recall, remember, resume, signal, sweep};
+
+#[async_trait]
+impl Steps for RedisStore {
+    async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
+        recall::recall(&self.inner, id, from, limit).await
+    }
+
+    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
+        Memory::check_all(&memories)?;
+        let remembered = remember::remember(&self.inner, &memories).await?;
+        self.inner.wake_if(memories.iter().any(|memory| !memory.children.is_empty()));
+        Ok(remembered)
+    }
+
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+        Signal::check_all(&signals)?;
+        signal::signal(&self.inner, &signals).await
+    }
+
+    async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
+        check_batch(ids.len())?;
+        resume::resume(&self.inner, &ids).await
+    }
+
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+        check_batch(limit)?;
+        sweep::sweep(&self.inner, after, limit).await
+    }
+
+    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        check_batch(ids.len())?;
+        hold::hold(&self.inner, &ids).await
+    }
+
+    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+        check_batch(ids.len())?;
+        hold::unhold(&self.inner, &ids).await
+    }
+
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+        check_batch(ids.len())?;
+        forget::forget(&self.inner, &ids).await
+    }
+}

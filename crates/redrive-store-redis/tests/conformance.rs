@@ -1,0 +1,24 @@
+//! The Redis store passes the suite that every store passes, on a private server.
+
+use redrive_store_redis::{Options, RedisStore};
+use redrive_testkit::ManualClock;
+use redrive_testkit::servers::Redis;
+
+/// A store with nothing in it, spread over so many partitions.
+async fn store(server: &Redis, partitions: usize, clock: ManualClock) -> RedisStore {
+    server.run(&["FLUSHALL"]);
+    let address = format!("{}?partitions={partitions}", server.address());
+    RedisStore::open(&address, Options::default().with_clock(clock)).await.expect("the store opens")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_conforms() {
+    let server = Redis::start();
+    redrive_testkit::exercise(|clock| store(&server, 16, clock)).await;
+}
+
+#[test]
+fn redis_agrees_with_the_model() {
+    let server = Redis::start();
+    redrive_testkit::check_against_model(128, |clock| store(&server, 1, clock));
+}
