@@ -20,6 +20,7 @@ pub mod rooms;
 pub mod steps;
 pub mod store;
 pub mod time;
+pub mod transfer;
 pub mod verdict;
 
 pub use chance::Chance;
@@ -39,4 +40,5 @@ pub use records::Records;
 pub use steps::{Await, Parent, Steps};
 pub use store::{Store, StoreError};
 pub use time::{Clock, Timestamp};
+pub use transfer::Transfer;
 pub use verdict::{Failure, Fault, Outcome, Reason, Run, Verdict, Wait, admit, decide};

@@ -13,6 +13,7 @@ use crate::names::{Kind, Queue, WorkerId};
 use crate::records::Records;
 use crate::steps::Steps;
 use crate::time::Timestamp;
+use crate::transfer::Transfer;
 use crate::verdict::Verdict;
 
 pub use crate::listing::{Cursor, Filter, Page, PageRequest};
@@ -29,7 +30,8 @@ pub trait Store: Send + Sync {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError>;
 
     /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id; raises the
-    /// epoch and charges an attempt in the same write. A job's own lease goes before the request's. Never from a queue with a [`crate::records::PAUSED`] record.
+    /// epoch and charges an attempt in the same write. A job's own lease goes before the request's. Never from a queue with a [`crate::records::PAUSED`] record,
+    /// and nothing at all from a store with a [`crate::transfer::SEALED`] one.
     ///
     /// Never beyond a [`crate::Quota`] of the queue or of a partition's key, across all claims at once. A job for which its
     /// queue has no room is passed over. One that its partition has no room for, or that must come after another, is set
@@ -54,6 +56,8 @@ pub trait Store: Send + Sync {
 
     /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
     /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
+    ///
+    /// A pause does not stop it, a [`crate::transfer::SEALED`] record does: what is moved is taken over where it goes.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
     /// Ends jobs that are not running; asks for the end of those that are. With a job that has not ended goes everything
@@ -94,8 +98,8 @@ pub trait Store: Send + Sync {
 }
 
 /// A store with everything the engine needs.
-pub trait Backend: Store + Steps + Records {}
-impl<T: Store + Steps + Records + ?Sized> Backend for T {}
+pub trait Backend: Store + Steps + Records + Transfer {}
+impl<T: Store + Steps + Records + Transfer + ?Sized> Backend for T {}
 
 /// What came of one enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

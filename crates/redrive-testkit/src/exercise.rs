@@ -23,6 +23,7 @@ mod signals;
 mod stage;
 mod stats;
 mod steps;
+mod transfer;
 mod unique;
 mod verdicts;
 mod wait;
@@ -178,6 +179,7 @@ fn all() -> impl Iterator<Item = &'static Behaviour> {
         stats::BEHAVIOURS,
         records::BEHAVIOURS,
         catalog::BEHAVIOURS,
+        transfer::BEHAVIOURS,
     ]
     .into_iter()
     .flatten()

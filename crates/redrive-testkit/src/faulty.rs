@@ -13,7 +13,8 @@ use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError};
+use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer};
 
 /// How often calls go wrong, as shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -229,5 +230,36 @@ impl Records for FaultyStore {
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.call(self.store.scan(kind, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl Transfer for FaultyStore {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+        self.call(self.store.export(after, limit)).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
+        self.call(self.store.import(parcels)).await
+    }
+
+    async fn export_records(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<Slot>, StoreError> {
+        self.call(self.store.export_records(after, limit)).await
+    }
+
+    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
+        self.call(self.store.import_records(slots)).await
+    }
+
+    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
+        self.call(self.store.export_promises(after, limit)).await
+    }
+
+    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
+        self.call(self.store.import_promises(promises)).await
     }
 }

@@ -10,6 +10,7 @@ mod records;
 mod settle;
 mod steps;
 mod tamper;
+mod transfer;
 mod turns;
 
 use std::cmp::Reverse;
@@ -20,13 +21,13 @@ use redrive_core::lifecycle::{Event, transition};
 use redrive_core::steps::Step;
 use redrive_core::store::Wake;
 use redrive_core::time::ceil_ms;
+use redrive_core::transfer::Received;
 use redrive_core::{
     Attempt, Epoch, IdempotencyKey, Job, JobId, Kind, Lease, Priority, Queue, State, Tenant, Timestamp,
     UniqueKey,
 };
 
 use records::Slot;
-use steps::Received;
 use turns::Scope;
 
 /// A store as plain data. Each verb takes `now` and is one step; nothing else moves it.

@@ -11,8 +11,10 @@ use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
+use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{
     Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Timestamp,
+    Transfer,
 };
 use tokio::sync::Notify;
 
@@ -178,5 +180,36 @@ impl Records for ModelStore {
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.step(|model, _| Ok(model.scan(kind, after, limit)))
+    }
+}
+
+#[async_trait]
+impl Transfer for ModelStore {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+        self.step(|model, _| model.export(after, limit))
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
+        self.step(|model, now| model.import(parcels, now))
+    }
+
+    async fn export_records(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<Slot>, StoreError> {
+        self.step(|model, _| Ok(model.export_records(after, limit)))
+    }
+
+    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
+        self.step(|model, _| model.import_records(slots))
+    }
+
+    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
+        self.step(|model, now| Ok(model.export_promises(after, limit, now)))
+    }
+
+    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
+        self.step(|model, now| model.import_promises(promises, now))
     }
 }

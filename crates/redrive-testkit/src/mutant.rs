@@ -6,6 +6,7 @@ mod operate;
 mod read;
 mod settle;
 mod steps;
+mod transfer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError};
+use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer};
 
 use crate::model_store::ModelStore;
 
@@ -147,6 +149,26 @@ pub enum Flaw {
     RecordsUnfenced,
     /// A record's versions start again after its removal.
     VersionsRestart,
+    /// A sealed store is claimed from.
+    SealIgnored,
+    /// Leases of a sealed store are taken over.
+    SealLetsReclaim,
+    /// An export leaves out what a job has remembered.
+    ExportDropsSteps,
+    /// An export leaves out signals that were taken.
+    ExportDropsTaken,
+    /// An import forgets which unique key a job holds.
+    ImportDropsUnique,
+    /// An import replaces jobs of an open store.
+    ImportOverwrites,
+    /// An import leaves jobs alone although the store is being filled.
+    ImportNeverReplaces,
+    /// An import adds jobs whose key another job has.
+    ImportIgnoresKeys,
+    /// Removed records are not exported.
+    RemovedRecordsLost,
+    /// An import of records takes older versions.
+    RecordsGoBack,
 }
 
 /// A [`ModelStore`] with one [`Flaw`].
@@ -290,5 +312,36 @@ impl Records for Mutant {
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.store.scan(kind, after, limit).await
+    }
+}
+
+#[async_trait]
+impl Transfer for Mutant {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+        self.flawed_export(after, limit).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
+        self.flawed_import(parcels).await
+    }
+
+    async fn export_records(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<Slot>, StoreError> {
+        self.flawed_export_records(after, limit).await
+    }
+
+    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
+        self.flawed_import_records(slots).await
+    }
+
+    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
+        self.store.export_promises(after, limit).await
+    }
+
+    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
+        self.store.import_promises(promises).await
     }
 }

@@ -10,7 +10,10 @@ use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, WorkerId};
+use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::{
+    Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer, WorkerId,
+};
 
 use crate::history::{self, By, Happening, History, Leased};
 
@@ -226,5 +229,36 @@ impl Records for Recorded {
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.store.scan(kind, after, limit).await
+    }
+}
+
+#[async_trait]
+impl Transfer for Recorded {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+        self.store.export(after, limit).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
+        self.store.import(parcels).await
+    }
+
+    async fn export_records(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<Slot>, StoreError> {
+        self.store.export_records(after, limit).await
+    }
+
+    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
+        self.store.import_records(slots).await
+    }
+
+    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
+        self.store.export_promises(after, limit).await
+    }
+
+    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
+        self.store.import_promises(promises).await
     }
 }

@@ -9,7 +9,7 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 61] = [
+const FLAWS: [(Flaw, &str); 71] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
@@ -71,6 +71,16 @@ const FLAWS: [(Flaw, &str); 61] = [
     (Flaw::StatsHideDue, "stats::knows_how_long_the_oldest_job_has_been_due"),
     (Flaw::RecordsUnfenced, "records::a_version_takes_effect_only_if_it_is_current"),
     (Flaw::VersionsRestart, "records::versions_grow_across_a_removal"),
+    (Flaw::SealIgnored, "transfer::a_seal_stops_claims_and_reclaims"),
+    (Flaw::SealLetsReclaim, "transfer::a_seal_stops_claims_and_reclaims"),
+    (Flaw::ExportDropsSteps, "transfer::an_export_has_all_that_a_job_is"),
+    (Flaw::ExportDropsTaken, "transfer::an_export_has_all_that_a_job_is"),
+    (Flaw::ImportDropsUnique, "transfer::a_repeat_under_an_imported_key_is_known"),
+    (Flaw::ImportOverwrites, "transfer::an_open_store_keeps_what_it_has"),
+    (Flaw::ImportNeverReplaces, "transfer::a_store_that_is_filled_takes_the_parcel"),
+    (Flaw::ImportIgnoresKeys, "transfer::a_taken_idempotency_key_is_a_conflict_of_its_own"),
+    (Flaw::RemovedRecordsLost, "transfer::records_come_with_their_versions_and_removals"),
+    (Flaw::RecordsGoBack, "transfer::an_import_of_records_never_goes_back"),
 ];
 
 // Paused time makes a lost wake-up show at once.

@@ -11,7 +11,8 @@ use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
 };
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, Steps};
+use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, Steps, Transfer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -206,5 +207,36 @@ impl Records for RetryingStore {
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.inner.scan(kind, after, limit).await
+    }
+}
+
+#[async_trait]
+impl Transfer for RetryingStore {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+        self.inner.export(after, limit).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
+        self.inner.import(parcels).await
+    }
+
+    async fn export_records(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<Slot>, StoreError> {
+        self.inner.export_records(after, limit).await
+    }
+
+    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
+        self.inner.import_records(slots).await
+    }
+
+    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
+        self.inner.export_promises(after, limit).await
+    }
+
+    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
+        self.inner.import_promises(promises).await
     }
 }

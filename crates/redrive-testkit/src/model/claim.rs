@@ -94,7 +94,9 @@ impl Model {
     }
 
     fn is_paused(&self, queue: &Queue) -> bool {
-        self.read(PAUSED, EVERY_QUEUE).is_some() || self.read(PAUSED, queue.as_str()).is_some()
+        self.is_sealed()
+            || self.read(PAUSED, EVERY_QUEUE).is_some()
+            || self.read(PAUSED, queue.as_str()).is_some()
     }
 }
 

@@ -15,7 +15,7 @@ impl Model {
             .iter()
             .take_while(|(until, _)| *until <= now)
             .filter(|(_, id)| request.kinds.is_empty() || request.kinds.contains(&self.rows[id].job.kind))
-            .take(request.limit)
+            .take(if self.is_sealed() { 0 } else { request.limit })
             .map(|(_, id)| *id)
             .collect();
         Ok(Claimed {

@@ -8,8 +8,8 @@ use super::Model;
 /// Where a record is or was: it outlives a removal, so that versions only grow.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slot {
-    version: u64,
-    value: Option<Vec<u8>>,
+    pub(super) version: u64,
+    pub(super) value: Option<Vec<u8>>,
 }
 
 impl Model {

@@ -3,18 +3,10 @@
 use redrive_core::lifecycle::Event;
 use redrive_core::steps::{Await, Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::check_batch;
+use redrive_core::transfer::Received;
 use redrive_core::{Invalid, Job, JobId, State, Timestamp};
-use uuid::Uuid;
 
 use super::{Model, Row, advance};
-
-/// A signal, and whether a step took it.
-#[derive(Debug, Clone)]
-pub(super) struct Received {
-    id: Uuid,
-    signal: Signal,
-    pub(super) taken: bool,
-}
 
 impl Model {
     /// See [`redrive_core::Steps::recall`].
@@ -83,10 +75,10 @@ impl Model {
             return Ok(Remembered::Before(before.clone()));
         }
         if let Some(name) = takes {
-            let mut waiting = row.signals.iter_mut().filter(|each| !each.taken && each.signal.name == name);
+            let mut waiting = row.signals.iter_mut().filter(|each| !each.taken && each.name == name);
             let Some(oldest) = waiting.next() else { return Ok(Remembered::NoSignal) };
             oldest.taken = true;
-            step.value = oldest.signal.value.clone();
+            step.value = std::mem::take(&mut oldest.value);
         }
         row.steps.insert(step.place, step.clone());
         for child in children {
@@ -102,7 +94,8 @@ impl Model {
             Some(_) => {
                 let row = self.row(signal.job);
                 if row.signals.iter().all(|known| known.id != signal.id) {
-                    row.signals.push(Received { id: signal.id, signal, taken: false });
+                    let Signal { job: _, id, name, value } = signal;
+                    row.signals.push(Received { id, name, value, taken: false });
                 }
                 Signalled::Kept
             }
@@ -123,7 +116,7 @@ impl Model {
     fn has_come(&self, id: JobId, awaits: &Await, now: Timestamp) -> bool {
         match awaits {
             Await::Signal(name) => {
-                self.rows[&id].signals.iter().any(|each| !each.taken && each.signal.name == *name)
+                self.rows[&id].signals.iter().any(|each| !each.taken && each.name == *name)
             }
             Await::Children { branch, failures_max } => {
                 let children: Vec<State> = self.branch(id, *branch).map(|child| child.state).collect();

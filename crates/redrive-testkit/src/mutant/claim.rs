@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use redrive_core::records::PAUSED;
 use redrive_core::store::{ClaimRequest, Claimed, ReclaimRequest};
-use redrive_core::{Job, State, Store, StoreError};
+use redrive_core::transfer::SEALED;
+use redrive_core::{Invalid, Job, State, Store, StoreError, Timestamp};
 
 use super::{Flaw, Mutant};
+use crate::model::Model;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -16,7 +18,10 @@ impl Mutant {
             return self.store.step(|model, now| model.claim(&request, now.after(MS)));
         }
         if self.flaw == Flaw::PauseIgnored {
-            return self.claim_from_paused(&request);
+            return self.without_records(PAUSED, |model, now| model.claim(&request, now));
+        }
+        if self.flaw == Flaw::SealIgnored {
+            return self.without_records(SEALED, |model, now| model.claim(&request, now));
         }
         if self.flaw == Flaw::ClaimOverLimit {
             let limit = request.limit + 1;
@@ -62,6 +67,9 @@ impl Mutant {
         if self.flaw == Flaw::ReclaimAnyKind {
             return self.store.reclaim(ReclaimRequest { kinds: Vec::new(), ..request }).await;
         }
+        if self.flaw == Flaw::SealLetsReclaim {
+            return self.without_records(SEALED, |model, now| model.reclaim(&request, now));
+        }
         let claimed = self.store.reclaim(request).await?;
         if self.flaw == Flaw::ReclaimKeepsEpoch {
             return self.tamper_all(claimed, |job| job.epoch -= 1);
@@ -99,13 +107,18 @@ impl Mutant {
         })
     }
 
-    fn claim_from_paused(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+    /// Leases as if there were no records of a kind.
+    fn without_records(
+        &self,
+        kind: &str,
+        lease: impl FnOnce(&mut Model, Timestamp) -> Result<Claimed, Invalid>,
+    ) -> Result<Claimed, StoreError> {
         self.store.step(|model, now| {
             let mut open = model.clone();
-            for record in model.scan(PAUSED, None, usize::MAX) {
-                open.forget_record(PAUSED, &record.id);
+            for record in model.scan(kind, None, usize::MAX) {
+                open.forget_record(kind, &record.id);
             }
-            let claimed = open.claim(request, now)?;
+            let claimed = lease(&mut open, now)?;
             for job in &claimed.jobs {
                 model.tamper(job.id, |row| *row = job.clone());
             }

@@ -11,7 +11,10 @@ use redrive_core::store::{
     Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Unreadable, Wake,
 };
-use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError};
+use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::{
+    Attempt, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer,
+};
 use redrive_testkit::ModelStore;
 use tokio::time::Instant;
 
@@ -261,5 +264,36 @@ impl Records for Rigged {
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.enter("scan", limit)?;
         self.model.scan(kind, after, limit).await
+    }
+}
+
+#[async_trait]
+impl Transfer for Rigged {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+        self.model.export(after, limit).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
+        self.model.import(parcels).await
+    }
+
+    async fn export_records(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<Slot>, StoreError> {
+        self.model.export_records(after, limit).await
+    }
+
+    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
+        self.model.import_records(slots).await
+    }
+
+    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
+        self.model.export_promises(after, limit).await
+    }
+
+    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
+        self.model.import_promises(promises).await
     }
 }
