@@ -163,6 +163,9 @@ impl Slot {
     pub fn check_all(slots: &[Self]) -> Result<(), Invalid> {
         check_batch(slots.len())?;
         for slot in slots {
+            if slot.version == 0 {
+                return Err(Invalid::new("version", "must be at least 1"));
+            }
             let change = Change {
                 kind: slot.kind.clone(),
                 id: slot.id.clone(),

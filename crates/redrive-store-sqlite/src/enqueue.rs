@@ -32,7 +32,7 @@ pub(crate) fn add_all(tx: &mut Tx<'_>, jobs: &[NewJob]) -> Result<Vec<Enqueued>,
             results.push(answer);
             continue;
         }
-        let lane = tx.lanes.number(tx.conn, job)?;
+        let lane = tx.lanes.number(tx.conn, &job.queue, &job.kind, job.priority)?;
         if add(&mut insert, tx, job, lane, start.as_ms())? {
             unique::hold(tx, job)?;
             tx.tally.enter(lane, State::Pending, 1);

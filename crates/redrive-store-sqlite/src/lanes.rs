@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use redrive_core::{Kind, NewJob, Priority, Queue, StoreError};
+use redrive_core::{Kind, Priority, Queue, StoreError};
 use rusqlite::{Connection, params};
 
 use crate::error::Sorted;
@@ -35,16 +35,22 @@ impl SharedLanes {
     }
 
     /// The number of a job's lane, which gets one if it is new. For the writer alone.
-    pub(crate) fn number(&self, conn: &Connection, job: &NewJob) -> Result<i64, StoreError> {
+    pub(crate) fn number(
+        &self,
+        conn: &Connection,
+        queue: &Queue,
+        kind: &Kind,
+        priority: Priority,
+    ) -> Result<i64, StoreError> {
         let known = self.snapshot();
-        if let Some(number) = known.by_name.get(&(job.queue.clone(), job.kind.clone(), job.priority)) {
+        if let Some(number) = known.by_name.get(&(queue.clone(), kind.clone(), priority)) {
             return Ok(*number);
         }
         let sql = include_str!("../sql/enqueue_lane.sql");
-        let parameters = params![job.queue.as_str(), job.kind.as_str(), job.priority.get()];
+        let parameters = params![queue.as_str(), kind.as_str(), priority.get()];
         let number = conn.query_row(sql, parameters, |row| row.get(0)).sorted()?;
         let mut lanes = Lanes::clone(&known);
-        lanes.add(Lane { number, queue: job.queue.clone(), kind: job.kind.clone(), priority: job.priority });
+        lanes.add(Lane { number, queue: queue.clone(), kind: kind.clone(), priority });
         self.replace(lanes);
         Ok(number)
     }

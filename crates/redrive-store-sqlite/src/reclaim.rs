@@ -11,6 +11,9 @@ use crate::row::{Read, Reader};
 use crate::writer::Tx;
 
 pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claimed, StoreError> {
+    if tx.paused.is_sealed() {
+        return Ok(claim::none(tx));
+    }
     let expired = expired(tx, request)?;
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim.sql")).sorted()?;
     let until = tx.now.after(request.lease);

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use redrive_core::StoreError;
 use redrive_core::quota::QUOTA;
 use redrive_core::records::{Change, EVERY_QUEUE, PAUSED, Record, Records, Written};
+use redrive_core::transfer::SEALED;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::SqliteStore;
@@ -39,7 +40,7 @@ fn write(tx: &mut Tx<'_>, change: &Change) -> Result<Written, StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/records_write.sql")).sorted()?;
     let parameters = (&change.kind, &change.id, &change.value);
     let version: i64 = statement.query_row(parameters, |row| row.get(0)).sorted()?;
-    if change.kind == PAUSED {
+    if change.kind == PAUSED || change.kind == SEALED {
         tx.paused.reload(tx.conn)?;
     }
     if change.kind == QUOTA {
@@ -69,6 +70,11 @@ fn find(conn: &Connection, kind: &str, id: &str) -> Result<Option<Found>, StoreE
     found.optional().sorted()
 }
 
+/// Whether there is such a record.
+pub(crate) fn is_there(conn: &Connection, kind: &str, id: &str) -> Result<bool, StoreError> {
+    Ok(find(conn, kind, id)?.is_some_and(|found| found.value.is_some()))
+}
+
 /// Records of a kind in the order of their ids.
 pub(crate) fn scan(
     conn: &Connection,
@@ -84,20 +90,31 @@ pub(crate) fn scan(
     rows.collect::<rusqlite::Result<_>>().sorted()
 }
 
-/// The queues that claims leave alone, as the writer last read them. It is the only writer, so they are current.
+/// What claims leave alone, as the writer last read it. It is the only writer, so it is current.
 #[derive(Debug, Default)]
-pub(crate) struct Paused(BTreeSet<String>);
+pub(crate) struct Paused {
+    queues: BTreeSet<String>,
+    sealed: bool,
+}
 
 impl Paused {
     /// Whether claims leave a lane alone.
     pub(crate) fn holds(&self, lane: &Lane) -> bool {
-        !self.0.is_empty() && (self.0.contains(lane.queue.as_str()) || self.0.contains(EVERY_QUEUE))
+        self.sealed
+            || !self.queues.is_empty()
+                && (self.queues.contains(lane.queue.as_str()) || self.queues.contains(EVERY_QUEUE))
     }
 
-    /// Reads the paused queues again.
+    /// Whether the store is sealed: nothing is claimed or taken over.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// Reads the paused queues and the seal again.
     pub(crate) fn reload(&mut self, conn: &Connection) -> Result<(), StoreError> {
         let records = scan(conn, PAUSED, "", usize::MAX >> 1)?;
-        self.0 = records.into_iter().map(|record| record.id).collect();
+        self.queues = records.into_iter().map(|record| record.id).collect();
+        self.sealed = !scan(conn, SEALED, "", 1)?.is_empty();
         Ok(())
     }
 }

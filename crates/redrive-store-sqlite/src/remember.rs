@@ -47,7 +47,8 @@ fn held(tx: &Tx<'_>, lease: Lease) -> Result<bool, StoreError> {
     statement.exists((place.seq, lease.id.0.as_bytes(), lease.epoch as i64)).sorted()
 }
 
-fn add(tx: &Tx<'_>, id: JobId, step: &Step) -> Result<bool, StoreError> {
+/// Adds a step; says whether its place was free.
+pub(crate) fn add(tx: &Tx<'_>, id: JobId, step: &Step) -> Result<bool, StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/remember.sql")).sorted()?;
     let parameters = (id.0.as_bytes(), step.place, step.kind.code(), step.name.as_str(), &step.value);
     Ok(statement.execute(parameters).sorted()? == 1)

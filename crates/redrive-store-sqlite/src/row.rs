@@ -224,6 +224,7 @@ mod tests {
             include_str!("../sql/reclaim_expired.sql"),
             include_str!("../sql/get.sql"),
             include_str!("../sql/list.sql"),
+            include_str!("../sql/export.sql"),
         ] {
             let words = sql.split_whitespace().collect::<Vec<_>>().join(" ");
             let words = words.replace("NULL AS ", "").replace("0 AS ", "");

@@ -2,7 +2,7 @@
 
 use redrive_core::store::Enqueued;
 use redrive_core::time::ceil_ms;
-use redrive_core::{JobId, NewJob, State, StoreError, Timestamp, Unique, UniqueRule};
+use redrive_core::{JobId, Kind, NewJob, State, StoreError, Tenant, Timestamp, UniqueKey, UniqueRule};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ pub(crate) fn meet(tx: &mut Tx<'_>, job: &NewJob, start: Timestamp) -> Result<Op
     if exists(tx, job.id)? {
         return Ok(Some(Enqueued::Existing(job.id)));
     }
-    let Some(holder) = holder(tx, job, unique)? else { return Ok(None) };
+    let Some(holder) = holder(tx, &job.tenant, &job.kind, &unique.key)? else { return Ok(None) };
     let found = match unique.rule {
         UniqueRule::Live => holder.live,
         UniqueRule::For(_) => holder.until.map_or(holder.live, |until| until > tx.now),
@@ -32,13 +32,35 @@ pub(crate) fn meet(tx: &mut Tx<'_>, job: &NewJob, start: Timestamp) -> Result<Op
 pub(crate) fn hold(tx: &Tx<'_>, job: &NewJob) -> Result<(), StoreError> {
     let Some(unique) = &job.unique else { return Ok(()) };
     let until = match unique.rule {
-        UniqueRule::For(span) => Some(tx.now.after(span).as_ms()),
+        UniqueRule::For(span) => Some(tx.now.after(span)),
         UniqueRule::Live | UniqueRule::Replace => None,
     };
+    give(tx, (&job.tenant, &job.kind, &unique.key), job.id, until)
+}
+
+/// Gives a unique key to a job, whoever had it.
+pub(crate) fn give(
+    tx: &Tx<'_>,
+    (tenant, kind, key): (&Tenant, &Kind, &UniqueKey),
+    job: JobId,
+    until: Option<Timestamp>,
+) -> Result<(), StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/enqueue_hold_unique.sql")).sorted()?;
-    let (tenant, kind, key) = (job.tenant.as_str(), job.kind.as_str(), unique.key.as_str());
-    statement.execute((tenant, kind, key, job.id.0.as_bytes(), until)).sorted()?;
+    let until = until.map(Timestamp::as_ms);
+    statement.execute((tenant.as_str(), kind.as_str(), key.as_str(), job.0.as_bytes(), until)).sorted()?;
     Ok(())
+}
+
+/// The job that has not ended and holds a unique key, or that it is promised to beyond that.
+pub(crate) fn in_force(
+    tx: &Tx<'_>,
+    tenant: &Tenant,
+    kind: &Kind,
+    key: &UniqueKey,
+) -> Result<Option<JobId>, StoreError> {
+    let holder = holder(tx, tenant, kind, key)?;
+    let holds = |holder: &Holder| holder.live || holder.until.is_some_and(|until| until > tx.now);
+    Ok(holder.filter(holds).map(|holder| holder.job))
 }
 
 /// Who has a unique key.
@@ -48,9 +70,9 @@ struct Holder {
     live: bool,
 }
 
-fn holder(tx: &Tx<'_>, job: &NewJob, unique: &Unique) -> Result<Option<Holder>, StoreError> {
+fn holder(tx: &Tx<'_>, tenant: &Tenant, kind: &Kind, key: &UniqueKey) -> Result<Option<Holder>, StoreError> {
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/enqueue_unique.sql")).sorted()?;
-    let key = (job.tenant.as_str(), job.kind.as_str(), unique.key.as_str());
+    let key = (tenant.as_str(), kind.as_str(), key.as_str());
     let found = statement.query_row(key, |row| {
         let state: Option<u8> = row.get(2)?;
         Ok(Holder {

@@ -31,7 +31,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) tally: &'a mut Tally,
     /// Where leased rows are.
     pub(crate) leases: &'a mut Leases,
-    /// Queues that claims leave alone.
+    /// What claims leave alone.
     pub(crate) paused: &'a mut Paused,
     /// How much of a queue may run.
     pub(crate) quotas: &'a mut Quotas,

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Answers, by the start and a part of their text, without which a sequence would prove little.
-    const WANTED: [(&str, &str); 46] = [
+    const WANTED: [(&str, &str); 50] = [
         ("Enqueued", "Created"),
         ("Enqueued", "Existing"),
         ("Enqueued", "Conflict"),
@@ -150,6 +150,10 @@ mod tests {
         ("Pruned", "2"),
         ("Written", "Done(3)"),
         ("Written", "Conflict(Some"),
+        ("Imported", "Created"),
+        ("Imported", "Replaced"),
+        ("Imported", "Kept"),
+        ("Imported", "Conflict"),
         ("Refused", "runAt"),
         ("Refused", "cursor"),
     ];

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use redrive_core::records::{Change, Record, Written};
+use redrive_core::limits::BATCH_ITEMS_MAX;
+use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
     Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Wake,
 };
+use redrive_core::transfer::{BEING_FILLED, Imported, Parcel, SEALED, Slot};
 use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, StoreError, Timestamp};
 
 use crate::clock::START;
@@ -39,6 +41,12 @@ pub(super) enum Call {
     Forget(Vec<JobId>),
     Write(Change),
     Scan(String, Option<String>, usize),
+    /// Fills the store anew with what is in it.
+    Refill,
+    /// Imports a job under another id.
+    Copy(JobId, JobId),
+    /// Imports records.
+    ImportRecords(Vec<Slot>),
     Advance(Duration),
     SetBack(Duration),
 }
@@ -67,6 +75,8 @@ pub(super) enum Answer {
     Forgotten(Vec<Forgotten>),
     Written(Written),
     Scanned(Vec<Record>),
+    Imported(Vec<Imported>),
+    ImportedRecords(Vec<bool>),
     TimeMoved,
     Refused(Invalid),
     Failed(String),
@@ -122,6 +132,18 @@ impl Call {
             Self::Forget(ids) => Answer::Forgotten(model.forget(&ids)?),
             Self::Write(change) => Answer::Written(model.write(change)?),
             Self::Scan(kind, after, limit) => Answer::Scanned(model.scan(&kind, after.as_deref(), limit)),
+            Self::Refill => {
+                model.write(filling(true))?;
+                let parcels = model.export(None, BATCH_ITEMS_MAX)?.parcels;
+                let answers = model.import(parcels, now)?;
+                model.write(filling(false))?;
+                Answer::Imported(answers)
+            }
+            Self::Copy(from, to) => {
+                let parcels = model.export(None, BATCH_ITEMS_MAX)?.parcels;
+                Answer::Imported(model.import(copied(parcels, from, to), now)?)
+            }
+            Self::ImportRecords(slots) => Answer::ImportedRecords(model.import_records(slots)?),
             Self::Advance(_) | Self::SetBack(_) => Answer::TimeMoved,
         })
     }
@@ -162,9 +184,34 @@ impl Call {
             Self::Scan(kind, after, limit) => {
                 Answer::Scanned(store.scan(&kind, after.as_deref(), limit).await?)
             }
+            Self::Refill => {
+                store.write(filling(true)).await?;
+                let parcels = store.export(None, BATCH_ITEMS_MAX).await?.parcels;
+                let answers = store.import(parcels).await?;
+                store.write(filling(false)).await?;
+                Answer::Imported(answers)
+            }
+            Self::Copy(from, to) => {
+                let parcels = store.export(None, BATCH_ITEMS_MAX).await?.parcels;
+                Answer::Imported(store.import(copied(parcels, from, to)).await?)
+            }
+            Self::ImportRecords(slots) => Answer::ImportedRecords(store.import_records(slots).await?),
             Self::Advance(_) | Self::SetBack(_) => Answer::TimeMoved,
         })
     }
+}
+
+/// The record that lets imports replace jobs, or its removal.
+fn filling(is: bool) -> Change {
+    let (kind, id) = (SEALED.to_owned(), BEING_FILLED.to_owned());
+    Change { kind, id, expect: Expect::Any, value: is.then(Vec::new) }
+}
+
+/// A job under another id, if it is among the parcels.
+fn copied(parcels: Vec<Parcel>, from: JobId, to: JobId) -> Vec<Parcel> {
+    let found = parcels.into_iter().find(|parcel| parcel.job.id == from);
+    let copy = found.map(|parcel| Parcel { job: Job { id: to, ..parcel.job.clone() }, ..parcel });
+    copy.into_iter().collect()
 }
 
 impl Answer {

@@ -25,7 +25,7 @@ pub(super) async fn compare(
     }
 }
 
-/// Compares jobs, counts, logs and records.
+/// Compares jobs, counts, logs and records, and what an export makes of them.
 pub(super) async fn compare_all(model: &Model, store: &dyn Backend, now: Timestamp) -> Result<(), String> {
     compare_jobs(model, store, now).await?;
     for job in model.jobs() {
@@ -40,7 +40,11 @@ pub(super) async fn compare_all(model: &Model, store: &dyn Backend, now: Timesta
         let actual = store.scan(kind, None, PAGE_ITEMS_MAX).await.map_err(text)?;
         same("the records", &model.scan(kind, None, PAGE_ITEMS_MAX), &actual)?;
     }
-    Ok(())
+    let expected = model.export(None, PAGE_ITEMS_MAX).map_err(|e| e.to_string())?;
+    let actual = store.export(None, PAGE_ITEMS_MAX).await.map_err(text)?;
+    same("the export", &expected, &actual)?;
+    let actual = store.export_records(None, PAGE_ITEMS_MAX).await.map_err(text)?;
+    same("the export of the records", &model.export_records(None, PAGE_ITEMS_MAX), &actual)
 }
 
 async fn compare_jobs(model: &Model, store: &dyn Backend, now: Timestamp) -> Result<(), String> {

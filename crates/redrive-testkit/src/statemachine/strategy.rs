@@ -11,6 +11,7 @@ use redrive_core::quota::{Bounds, QUOTA, Rate};
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
 use redrive_core::steps::{Memory, Signal, Step, StepKind};
 use redrive_core::store::{ClaimRequest, Cursor, Filter, PageRequest, ReclaimRequest, Retention, Settlement};
+use redrive_core::transfer::{BEING_FILLED, MOVED_AWAY, SEALED, Slot};
 use redrive_core::{
     Await, Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PartitionKey,
     PolicyName, PolicyRef, Priority, Queue, Quota, Reason, SignalName, Start, State, StepName, Tenant,
@@ -21,7 +22,7 @@ use uuid::Uuid;
 use super::call::{Call, Play};
 
 /// Every kind of record that is ever written.
-pub(super) const KINDS_OF_RECORDS: [&str; 3] = [PAUSED, QUOTA, "setting"];
+pub(super) const KINDS_OF_RECORDS: [&str; 4] = [PAUSED, QUOTA, SEALED, "setting"];
 
 const JOBS: u128 = 12;
 const QUEUES: [&str; 2] = ["default", "b"];
@@ -64,6 +65,9 @@ impl ReferenceStateMachine for Machine {
             1 => ids().prop_map(Call::Forget),
             3 => change().prop_map(Call::Write),
             1 => scan(),
+            1 => Just(Call::Refill),
+            2 => (id(), id()).prop_map(|(from, to)| Call::Copy(from, to)),
+            1 => vec_of(slot(), 2).prop_map(Call::ImportRecords),
             6 => span().prop_map(Call::Advance),
             1 => span().prop_map(Call::SetBack),
         ]
@@ -302,10 +306,13 @@ fn retention() -> impl Strategy<Value = Retention> {
 
 fn change() -> impl Strategy<Value = Change> {
     let value = option::of(select(vec![b"".to_vec(), b"{}".to_vec()]));
+    // Mostly open, so that there is something to see.
+    let seal = option::weighted(0.2, Just(Vec::new()));
     let place = prop_oneof![
-        (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"]), value.clone()),
-        (Just("setting"), select(vec!["x", "y"]), value),
-        (Just(QUOTA), select(QUEUES.to_vec()), option::weighted(0.8, quota())),
+        1 => (Just(SEALED), select(vec![MOVED_AWAY, BEING_FILLED]), seal),
+        3 => (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"]), value.clone()),
+        3 => (Just("setting"), select(vec!["x", "y"]), value),
+        3 => (Just(QUOTA), select(QUEUES.to_vec()), option::weighted(0.8, quota())),
     ];
     let expect = prop_oneof![
         3 => Just(Expect::Any),
@@ -317,6 +324,15 @@ fn change() -> impl Strategy<Value = Change> {
         id: id.to_owned(),
         expect,
         value,
+    })
+}
+
+fn slot() -> impl Strategy<Value = Slot> {
+    (change(), 1..6u64).prop_map(|(change, version)| Slot {
+        kind: change.kind,
+        id: change.id,
+        version,
+        value: change.value,
     })
 }
 
