@@ -9,6 +9,7 @@ mod migrate;
 mod policy;
 mod serve;
 mod telemetry;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,12 @@ enum Verb {
     ///
     /// A service does this when it starts. Do it apart where its role may not change tables, or before many start at once.
     Migrate(config::Place),
+    /// Move everything from one store to another
+    ///
+    /// Nothing is claimed from either while it runs; running jobs may end first. Cut off and run again it goes on where it
+    /// stopped. Afterwards the target is open and the source stays sealed; running it once more brings what was enqueued at
+    /// the source meanwhile.
+    Move(transfer::Arguments),
     /// Say what would hurt, with evidence and what to do
     ///
     /// Looks at a store and its server: durability, vacuum, indexes, clocks, connections, wake-ups. It changes nothing, and
@@ -65,6 +72,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(arguments) => demo::run(&arguments)?,
         Verb::Key(verb) => key::run(verb)?,
         Verb::Migrate(place) => migrate::run(&place)?,
+        Verb::Move(arguments) => transfer::run(&arguments)?,
         Verb::Doctor(arguments) => return doctor::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments)?,
         Verb::Policy(verb) => policy::run(verb)?,

@@ -1,8 +1,10 @@
 //! What moving from one store to another needs: all of a store's content out and in, and a seal that stops work meanwhile.
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::finding::{Finding, Gravity};
 use crate::invalid::Invalid;
 use crate::job::{Attempt, Job, JobId};
 use crate::names::{Kind, SignalName, Tenant, UniqueKey};
@@ -12,7 +14,7 @@ use crate::store::{StoreError, Unreadable, check_batch};
 use crate::time::Timestamp;
 
 /// The kind of record whose presence stops every claim and reclaim of a store, whatever its id. It is no pause: resuming a
-/// queue does not undo it, and a pause outlives it.
+/// queue does not undo it, and a pause outlives it. When a write of one returns, every claim that did not see it has ended.
 pub const SEALED: &str = "sealed";
 /// The id of the [`SEALED`] record of a store that is moved away from, during the move and after it.
 pub const MOVED_AWAY: &str = "moved-away";
@@ -191,4 +193,80 @@ pub struct Promise {
     pub job: JobId,
     /// Until when.
     pub until: Timestamp,
+}
+
+/// What a [`SEALED`] record says: which transfer it belongs to, and where the other store is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seal {
+    /// The transfer.
+    pub transfer: Uuid,
+    /// The other store's address, without a password.
+    pub other: String,
+    /// When it began, by the source's clock.
+    pub at: Timestamp,
+    /// Whether everything has been transferred.
+    pub done: bool,
+}
+
+impl Seal {
+    /// Reads a record's value.
+    pub fn read(value: &[u8]) -> Option<Self> {
+        serde_json::from_slice(value).ok()
+    }
+
+    /// The seal as a record's value.
+    pub fn write(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// What the record of this id and value means for whoever meets it, and what to do.
+    pub fn finding(id: &str, value: &[u8]) -> Finding {
+        let seal = Self::read(value);
+        let other = seal.as_ref().map_or("another store", |seal| seal.other.as_str());
+        let evidence = format!("record {SEALED}/{id}");
+        if id == BEING_FILLED {
+            let what = format!("nothing is claimed here: the store is being filled from {other}");
+            let remedy = format!("let `redrive move --from {other}` end, or run it again if it was cut off");
+            return Finding::new(Gravity::Warning, "seal", what, evidence, remedy);
+        }
+        let (what, remedy) = if seal.as_ref().is_none_or(|seal| seal.done) {
+            (
+                format!("nothing is claimed here: the store was moved to {other}"),
+                format!(
+                    "point services and workers at {other}; what was enqueued here since comes there by running the \
+                     same `redrive move` again; to work here after all, run `redrive move --lift` with this store"
+                ),
+            )
+        } else {
+            (
+                format!("nothing is claimed here: the store is being moved to {other}"),
+                format!("let `redrive move --to {other}` end, or run it again if it was cut off"),
+            )
+        };
+        Finding::new(Gravity::Warning, "seal", what, evidence, remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_says_where_to_go_and_how_to_lift_it() {
+        let seal = |done| Seal { transfer: Uuid::nil(), other: "sqlite:b.db".to_owned(), at: Timestamp::default(), done };
+        assert_eq!(Seal::read(&seal(true).write()), Some(seal(true)));
+        let moved = Seal::finding(MOVED_AWAY, &seal(true).write());
+        assert!(moved.what.contains("was moved to sqlite:b.db"), "{moved:?}");
+        assert!(moved.remedy.is_some_and(|remedy| remedy.contains("--lift")));
+        assert!(Seal::finding(MOVED_AWAY, &seal(false).write()).what.contains("is being moved to"));
+        assert!(Seal::finding(BEING_FILLED, b"nonsense").what.contains("filled from another store"));
+    }
+
+    #[test]
+    fn a_batch_of_records_is_checked_by_name() {
+        let slot = |version, kind: &str| Slot { kind: kind.to_owned(), id: "x".to_owned(), version, value: None };
+        assert_eq!(Slot::check_all(&[slot(1, "a"), slot(0, "a")]).unwrap_err().field, "version");
+        assert_eq!(Slot::check_all(&[slot(1, "")]).unwrap_err().field, "kind");
+    }
 }

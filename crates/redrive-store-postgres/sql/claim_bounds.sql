@@ -9,3 +9,4 @@ WHERE (cardinality($1::text[]) = 0 OR lanes.queue = ANY ($1::text[]))
     SELECT FROM redrive.records
     WHERE records.kind = 'paused' AND records.id IN (lanes.queue, '*') AND records.value IS NOT NULL
   )
+  AND NOT EXISTS (SELECT FROM redrive.records WHERE records.kind = 'sealed' AND records.value IS NOT NULL)

@@ -10,4 +10,5 @@ WITH clock AS MATERIALIZED (
     SELECT FROM redrive.records
     WHERE records.kind = 'paused' AND records.id IN (lanes.queue, '*') AND records.value IS NOT NULL
   )
+  AND NOT EXISTS (SELECT FROM redrive.records WHERE records.kind = 'sealed' AND records.value IS NOT NULL)
 ),

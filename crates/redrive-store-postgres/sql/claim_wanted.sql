@@ -18,5 +18,6 @@ WITH clock AS MATERIALIZED (
       SELECT FROM redrive.records
       WHERE records.kind = 'paused' AND records.id IN (lanes.queue, '*') AND records.value IS NOT NULL
     )
+    AND NOT EXISTS (SELECT FROM redrive.records WHERE records.kind = 'sealed' AND records.value IS NOT NULL)
   ORDER BY lanes.priority DESC
 ),

@@ -1,4 +1,5 @@
 -- Takes over leases that have run out, longest ago first: the new epoch shuts the old holder out; no attempt is charged.
+-- Nothing is taken over from a sealed store.
 -- $1 the time, none for the server's; $2 kinds, empty for all; $3 how many at most; $4 where the live part begins.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
@@ -9,6 +10,7 @@ WITH clock AS MATERIALIZED (
       cardinality($2::text[]) = 0
       OR jobs.lane = ANY (ARRAY(SELECT lanes.lane FROM redrive.lanes WHERE lanes.kind = ANY ($2::text[])))
     )
+    AND NOT EXISTS (SELECT FROM redrive.records WHERE records.kind = 'sealed' AND records.value IS NOT NULL)
   ORDER BY jobs.lease_until, jobs.id
   LIMIT $3::bigint
   FOR UPDATE SKIP LOCKED

@@ -29,7 +29,8 @@ pub(crate) async fn attempts(
     Ok(Page::cut(attempts, limit, |attempt| Cursor::Attempt(attempt.epoch)))
 }
 
-fn attempt(row: &Row) -> Result<Attempt, StoreError> {
+/// The attempt in a row.
+pub(crate) fn attempt(row: &Row) -> Result<Attempt, StoreError> {
     let millis = |ms: i64| Duration::from_millis(ms.unsigned_abs());
     let code: i16 = row.try_get(9).sorted()?;
     let worker: Option<&str> = row.try_get(8).sorted()?;

@@ -79,7 +79,12 @@ impl Lanes {
 
     /// The number of a job's lane.
     pub(crate) fn number(&self, job: &NewJob) -> Option<i32> {
-        self.by_name.get(&(job.queue.clone(), job.kind.clone(), job.priority)).copied()
+        self.number_of(&job.queue, &job.kind, job.priority)
+    }
+
+    /// The number of a lane.
+    pub(crate) fn number_of(&self, queue: &Queue, kind: &Kind, priority: Priority) -> Option<i32> {
+        self.by_name.get(&(queue.clone(), kind.clone(), priority)).copied()
     }
 
     /// Whether a job's lane is known as one for such jobs.

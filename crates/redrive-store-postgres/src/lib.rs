@@ -2,7 +2,7 @@
 //!
 //! Each verb is one statement, so that it is one transaction and one round trip; the statements are in `sql/`, one file for
 //! each. Only what must see the effects of its own first half is a transaction of several: steps with children or signals,
-//! follow-ups with unique keys, and claims that have to keep to limits, which count under locks (`claim_bounded.rs`). The
+//! follow-ups with unique keys, imports, and claims that have to keep to limits, which count under locks (`claim_bounded.rs`). The
 //! server's clock rules leases, so nodes with skewed clocks agree. A store drives its connections on a thread of its own:
 //! nothing that the program's runtime is busy with keeps a heartbeat from going out.
 
@@ -16,6 +16,7 @@ mod discard;
 mod doctor;
 mod enqueue;
 mod error;
+mod export;
 mod extend;
 mod floors;
 mod forget;
@@ -23,6 +24,8 @@ mod found;
 mod gather;
 mod get;
 mod hold;
+mod import;
+mod import_columns;
 mod lanes;
 mod leases;
 mod list;
@@ -50,6 +53,7 @@ mod steps;
 mod sweep;
 mod tls;
 mod transaction;
+mod transfer;
 mod turns;
 
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::enqueue::Query;
 use crate::error::Sorted;
+use crate::pool::Parameter;
 
 /// Any number will do, if nobody else takes it.
 const CLASS: i32 = 0x7265_6472;
@@ -38,6 +39,13 @@ pub(crate) async fn lock<'a>(
         }
     }
     Ok(quotas)
+}
+
+/// Waits until nobody else imports; lasts as long as the transaction.
+pub(crate) async fn lock_imports(client: &Client) -> Result<(), StoreError> {
+    let beyond_stripes = STRIPES as i32;
+    let parameters: [Parameter<'_>; 2] = [(&CLASS, Type::INT4), (&beyond_stripes, Type::INT4)];
+    client.typed(include_str!("../sql/import_lock.sql"), &parameters).await.map(drop)
 }
 
 /// FNV-1a: the same on every node.

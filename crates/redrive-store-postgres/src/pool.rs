@@ -79,9 +79,25 @@ impl Pool {
         &self,
         call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        // Each statement sees what was committed before it, whatever the server's default is.
+        self.transaction_by("BEGIN ISOLATION LEVEL READ COMMITTED", call).await
+    }
+
+    /// Runs several reads on one snapshot.
+    pub(crate) async fn snapshot<T>(
+        &self,
+        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.transaction_by("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", call).await
+    }
+
+    async fn transaction_by<T>(
+        &self,
+        begin: &str,
+        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.with_patience(self.patience, async |client| {
-            // Each statement sees what was committed before it, whatever the server's default is.
-            client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.sorted()?;
+            client.batch_execute(begin).await.sorted()?;
             let called = call(client).await;
             let end = if called.is_ok() { "COMMIT" } else { "ROLLBACK" };
             client.batch_execute(end).await.sorted()?;

@@ -3,12 +3,15 @@
 use async_trait::async_trait;
 use redrive_core::StoreError;
 use redrive_core::records::{Change, Expect, Record, Records, Written};
-use tokio_postgres::Row;
+use redrive_core::transfer::SEALED;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
 use crate::PostgresStore;
+use crate::enqueue::Query;
 use crate::error::Sorted;
 use crate::open::Inner;
+use crate::pool::Parameter;
 
 #[async_trait]
 impl Records for PostgresStore {
@@ -45,28 +48,38 @@ pub(crate) async fn scan(
 }
 
 async fn write(inner: &Inner, change: &Change) -> Result<Written, StoreError> {
+    let written = if change.kind == SEALED && change.value.is_some() {
+        let seal = async |client: &Client| {
+            client.batch_execute(include_str!("../sql/records_seal.sql")).await.sorted()?;
+            put(client, change).await
+        };
+        inner.pool.transaction(seal).await?
+    } else {
+        put(&*inner.pool, change).await?
+    };
+    match written {
+        Some(version) => Ok(Written::Done(version)),
+        None => Ok(Written::Conflict(find(inner, &change.kind, &change.id).await?)),
+    }
+}
+
+/// The version that was written; none if something else was there.
+async fn put(to: &(impl Query + Sync), change: &Change) -> Result<Option<u64>, StoreError> {
     let (absent, version) = match change.expect {
         Expect::Any => (false, None),
         Expect::Absent => (true, None),
         Expect::Version(version) => (false, Some(version as i64)),
     };
-    let rows = inner
-        .pool
-        .query(
-            include_str!("../sql/records_write.sql"),
-            &[
-                (&change.kind, Type::TEXT),
-                (&change.id, Type::TEXT),
-                (&change.value, Type::BYTEA),
-                (&absent, Type::BOOL),
-                (&version, Type::INT8),
-            ],
-        )
-        .await?;
-    match rows.first() {
-        Some(row) => Ok(Written::Done(row.try_get::<_, i64>(0).sorted()?.unsigned_abs())),
-        None => Ok(Written::Conflict(find(inner, &change.kind, &change.id).await?)),
-    }
+    let parameters: [Parameter<'_>; 5] = [
+        (&change.kind, Type::TEXT),
+        (&change.id, Type::TEXT),
+        (&change.value, Type::BYTEA),
+        (&absent, Type::BOOL),
+        (&version, Type::INT8),
+    ];
+    let rows = to.typed(include_str!("../sql/records_write.sql"), &parameters).await?;
+    let version = |row: &Row| Ok(row.try_get::<_, i64>(0).sorted()?.unsigned_abs());
+    rows.first().map(version).transpose()
 }
 
 async fn find(inner: &Inner, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {

@@ -258,6 +258,7 @@ mod tests {
             include_str!("../sql/reclaim.sql"),
             include_str!("../sql/get.sql"),
             include_str!("../sql/list.sql"),
+            include_str!("../sql/export.sql"),
         ] {
             let words = sql.split_whitespace().collect::<Vec<_>>().join(" ").replace("jobs.", "");
             assert!(words.contains(&columns), "{sql}");

@@ -3,12 +3,14 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use redrive_core::transfer::{SEALED, Seal};
 use redrive_core::{Finding, Gravity, StoreError};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::SqliteStore;
 use crate::error::Sorted;
 use crate::migrate::SCHEMA;
+use crate::records::scan;
 
 /// A log of writes that was not moved into the file up to here is out of hand: checkpoints keep it at some 32 MB.
 const WAL_BYTES_WARNING: u64 = 1 << 30;
@@ -31,7 +33,9 @@ impl SqliteStore {
         let busy = is_open_elsewhere(path);
         let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).sorted()?;
         let content = if busy { Ok(left_out(path)) } else { content(&conn) };
-        Ok(vec![or_damaged(schema(&conn))?, or_damaged(content)?, size(path)])
+        let mut findings = vec![or_damaged(schema(&conn))?, or_damaged(content)?, size(path)];
+        findings.extend(seals(&conn));
+        Ok(findings)
     }
 }
 
@@ -61,6 +65,12 @@ fn or_damaged(found: Result<Finding, StoreError>) -> Result<Finding, StoreError>
 fn damaged(evidence: String) -> Finding {
     let remedy = "restore a backup, or recover what is left with the .recover command of the sqlite3 shell";
     Finding::new(Gravity::Grave, "content", "the file is damaged", evidence, remedy)
+}
+
+/// Whether the store was moved, or is being; a file without records is another check's matter.
+fn seals(conn: &Connection) -> Vec<Finding> {
+    let found = scan(conn, SEALED, "", usize::MAX >> 1).unwrap_or_default();
+    found.iter().map(|record| Seal::finding(&record.id, &record.value)).collect()
 }
 
 fn schema(conn: &Connection) -> Result<Finding, StoreError> {

@@ -11,12 +11,12 @@ use crate::heartbeat::Heartbeat;
 use crate::hold::lock;
 use crate::settle::Finished;
 use crate::worker::WorkerError;
-use crate::{claim, prune, reclaim, settle};
+use crate::{claim, prune, reclaim, seal, settle};
 
 /// Every task that works for one run of a worker.
 pub(crate) struct Crew {
     pub(crate) engine: Arc<Engine>,
-    /// Claim, reclaim and prune: they end when the shutdown begins.
+    /// Claim, reclaim, prune and the look at seals: they end when the shutdown begins.
     pub(crate) intake: JoinSet<()>,
     /// Settle: it ends when everything is flushed.
     pub(crate) settle: JoinSet<()>,
@@ -35,6 +35,7 @@ impl Crew {
         intake.spawn(reclaim::run(engine.clone()));
         intake.spawn(claim::run(engine.clone(), attempts.clone()));
         intake.spawn(prune::run(engine.clone()));
+        intake.spawn(seal::run(engine.clone()));
         Ok(Self { engine, intake, settle, heartbeat, attempts })
     }
 

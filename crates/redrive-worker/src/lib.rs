@@ -22,6 +22,7 @@ mod reclaim;
 mod remember;
 pub mod resume;
 mod retry;
+mod seal;
 pub mod settings;
 mod settle;
 mod shutdown;

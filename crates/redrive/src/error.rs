@@ -32,6 +32,9 @@ pub enum Error {
     #[cfg(feature = "bodies")]
     #[error("the payload is too large for a row, and could not be put into the object store")]
     Body(#[from] redrive_bodies::PutError),
+    /// A move cannot be made, or not so; the message says what to do.
+    #[error("{0}")]
+    Move(String),
     /// The address names no store that this build knows.
     #[error("{0}")]
     Address(String),

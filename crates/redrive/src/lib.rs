@@ -78,6 +78,7 @@ pub mod testing;
 mod trace;
 #[cfg(feature = "sqlite")]
 mod transact;
+mod transfer;
 mod worker;
 
 pub use admit::EnqueueMiddleware;
@@ -100,6 +101,7 @@ pub use shutdown::shutdown_signal;
 pub use task::Task;
 #[cfg(feature = "sqlite")]
 pub use transact::{Prepared, SqliteTransaction};
+pub use transfer::{LeftBehind, Move, Moved, Progress, lift};
 pub use worker::TaskWorker;
 
 pub use redrive_core::policy::presets;
