@@ -56,7 +56,8 @@ async fn lift(store: &str) -> anyhow::Result<()> {
 
 async fn transfer(arguments: &Arguments, from: &str, to: &str) -> anyhow::Result<()> {
     let open = Move::open(from, to).await;
-    let mut moving = open.context("a store cannot be opened; stop the service that has a SQLite file open")?;
+    let mut moving =
+        open.context("a store cannot be opened; stop the service that has a SQLite file open")?;
     if arguments.merge {
         moving = moving.merge();
     }
@@ -105,7 +106,10 @@ impl Told {
         let (what, done, total) = match progress {
             Progress::Waiting { running, until, now } => {
                 let left = until.map_or(0, |until| (until.as_ms() - now.as_ms()).max(0) / 1000 + 1);
-                return self.line("waiting", &format!("waiting for {running} running jobs to end, {left} s at most unless they go on"));
+                return self.line(
+                    "waiting",
+                    &format!("waiting for {running} running jobs to end, {left} s at most unless they go on"),
+                );
             }
             Progress::Copying { done, total } => ("copying", *done, *total),
             Progress::Verifying { done, total } => ("verifying", *done, *total),
@@ -139,9 +143,9 @@ impl Told {
 }
 
 fn summary(from: &str, to: &str, moved: &Moved) -> serde_json::Value {
-    let counts = moved.counts.iter().map(|((queue, state), jobs)| {
-        json!({ "queue": queue.as_str(), "state": state.to_string(), "jobs": jobs })
-    });
+    let counts = moved.counts.iter().map(
+        |((queue, state), jobs)| json!({ "queue": queue.as_str(), "state": state.to_string(), "jobs": jobs }),
+    );
     let left = moved.left_behind.iter().map(|left| json!({ "id": left.id.to_string(), "why": left.why }));
     json!({
         "from": from,

@@ -254,7 +254,12 @@ mod tests {
 
     #[test]
     fn a_seal_says_where_to_go_and_how_to_lift_it() {
-        let seal = |done| Seal { transfer: Uuid::nil(), other: "sqlite:b.db".to_owned(), at: Timestamp::default(), done };
+        let seal = |done| Seal {
+            transfer: Uuid::nil(),
+            other: "sqlite:b.db".to_owned(),
+            at: Timestamp::default(),
+            done,
+        };
         assert_eq!(Seal::read(&seal(true).write()), Some(seal(true)));
         let moved = Seal::finding(MOVED_AWAY, &seal(true).write());
         assert!(moved.what.contains("was moved to sqlite:b.db"), "{moved:?}");
@@ -265,7 +270,8 @@ mod tests {
 
     #[test]
     fn a_batch_of_records_is_checked_by_name() {
-        let slot = |version, kind: &str| Slot { kind: kind.to_owned(), id: "x".to_owned(), version, value: None };
+        let slot =
+            |version, kind: &str| Slot { kind: kind.to_owned(), id: "x".to_owned(), version, value: None };
         assert_eq!(Slot::check_all(&[slot(1, "a"), slot(0, "a")]).unwrap_err().field, "version");
         assert_eq!(Slot::check_all(&[slot(1, "")]).unwrap_err().field, "kind");
     }

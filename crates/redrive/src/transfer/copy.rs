@@ -40,7 +40,8 @@ impl Pass {
     }
 
     fn unreadable(&mut self, row: Unreadable) {
-        self.left_behind.push(LeftBehind { id: row.lease.id, why: format!("cannot be read: {}", row.problem) });
+        self.left_behind
+            .push(LeftBehind { id: row.lease.id, why: format!("cannot be read: {}", row.problem) });
     }
 
     fn same(&mut self, parcel: &Parcel) {
@@ -88,7 +89,11 @@ impl Move {
             if !whole {
                 self.note(&begun.seal, after).await?;
             }
-            tell(&if whole { Progress::Verifying { done, total } } else { Progress::Copying { done, total } });
+            tell(&if whole {
+                Progress::Verifying { done, total }
+            } else {
+                Progress::Copying { done, total }
+            });
         }
         // From here on a run that is cut off begins anew and finds everything the same.
         self.note(&begun.seal, None).await?;

@@ -46,7 +46,9 @@ impl Move {
             let own = page.iter().filter(|record| record.id.starts_with(&seal.transfer.to_string()));
             for record in own {
                 moved.records += 1;
-                moved.ids.extend(record.value.chunks_exact(16).filter_map(|id| Uuid::from_slice(id).ok()).map(JobId));
+                moved.ids.extend(
+                    record.value.chunks_exact(16).filter_map(|id| Uuid::from_slice(id).ok()).map(JobId),
+                );
             }
             match page.last() {
                 Some(last) => after = last.id.clone(),

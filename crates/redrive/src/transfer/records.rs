@@ -38,7 +38,8 @@ impl Move {
 
     /// Brings policies that the target has never had, for the jobs that need them.
     pub(super) async fn copy_new_policies(&self) -> Result<Copied, Error> {
-        self.put_records(|theirs, ours| (ours.is_none() && theirs.kind.starts_with(POLICY)).then_some(theirs)).await
+        self.put_records(|theirs, ours| (ours.is_none() && theirs.kind.starts_with(POLICY)).then_some(theirs))
+            .await
     }
 
     /// Writes those of the source's records that `choose` makes of them, beside what the target has.
@@ -93,6 +94,10 @@ async fn all_slots(backend: &dyn Backend) -> Result<BTreeMap<(String, String), S
         let Some(last) = page.last() else { return Ok(slots) };
         after = Some((last.kind.clone(), last.id.clone()));
         let own = |slot: &Slot| [SEALED, MOVE, MOVED].contains(&slot.kind.as_str());
-        slots.extend(page.into_iter().filter(|slot| !own(slot)).map(|slot| ((slot.kind.clone(), slot.id.clone()), slot)));
+        slots.extend(
+            page.into_iter()
+                .filter(|slot| !own(slot))
+                .map(|slot| ((slot.kind.clone(), slot.id.clone()), slot)),
+        );
     }
 }

@@ -172,7 +172,12 @@ impl Move {
 impl Store {
     async fn seal(&self, id: &str) -> Result<Option<(Record, Seal)>, Error> {
         let Some(record) = self.backend.read(SEALED, id).await? else { return Ok(None) };
-        let unknown = || Error::Move(format!("the seal of {} cannot be read; lift it with `redrive move --lift`", self.shown));
+        let unknown = || {
+            Error::Move(format!(
+                "the seal of {} cannot be read; lift it with `redrive move --lift`",
+                self.shown
+            ))
+        };
         let seal = Seal::read(&record.value).ok_or_else(unknown)?;
         Ok(Some((record, seal)))
     }
