@@ -25,6 +25,7 @@ const DIRECTIONS: [(&str, &[&str]); 13] = [
             "redrive-worker",
             "redrive-store-sqlite",
             "redrive-store-postgres",
+            "redrive-store-redis",
         ],
     ),
     (
@@ -35,6 +36,7 @@ const DIRECTIONS: [(&str, &[&str]); 13] = [
             "redrive-worker",
             "redrive-store-sqlite",
             "redrive-store-postgres",
+            "redrive-store-redis",
             "redrive-testkit",
             "redrive-delivery",
             "redrive-server",
@@ -51,9 +53,10 @@ const DIRECTIONS: [(&str, &[&str]); 13] = [
 
 /// Crates that only some of ours may use, so that each kind of knowledge has one home. The benchmark has them too where
 /// it holds one of ours against the bare thing: SQLite without the engine, an endpoint without the service.
-const RESERVED: [(&str, &[&str]); 5] = [
+const RESERVED: [(&str, &[&str]); 6] = [
     ("rusqlite", &["redrive-store-sqlite", "redrive-bench"]),
     ("tokio-postgres", &["redrive-store-postgres", "redrive-bench"]),
+    ("redis", &["redrive-store-redis", "redrive-bench"]),
     ("clap", &["redrive-cli", "redrive-bench", "xtask"]),
     ("axum", &["redrive-server", "redrive-bench"]),
     ("object_store", &["redrive-bodies"]),

@@ -18,7 +18,7 @@ pub(crate) struct Flags {
     /// Where to listen [default: 127.0.0.1:7373]
     #[arg(long, env = "REDRIVE_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// The store: sqlite:FILE or postgres://USER:PASSWORD@HOST/DATABASE [default: sqlite:redrive.db]
+    /// The store: sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE or redis://USER:PASSWORD@HOST [default: sqlite:redrive.db]
     #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
     store: Option<String>,
     /// Where large bodies go: file:FOLDER or s3://BUCKET/PREFIX [default: file:bodies]
@@ -56,7 +56,7 @@ pub(crate) struct Flags {
 /// Which store, for commands that need nothing else.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// The store: sqlite:FILE or postgres://USER:PASSWORD@HOST/DATABASE
+    /// The store: sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE or redis://USER:PASSWORD@HOST
     #[arg(
         long,
         env = "REDRIVE_STORE",

@@ -1,4 +1,6 @@
 -- Adds a job once: by its id, its key and its unique key. Answers what came of it and the job it led to.
+local lanes_known = {}
+
 local function due_at(start)
   local how, value = start:sub(1, 1), start:sub(2)
   if how == 'n' then return whole(now) end
@@ -39,6 +41,23 @@ local function pass_over(jobs)
   end
 end
 
+-- One that no other can find or count before the script ends.
+local function add_plain(id, row)
+  local set = {}
+  for field, value in pairs(row) do
+    set[#set + 1] = field
+    set[#set + 1] = value
+  end
+  call('HSET', P .. 'job:' .. id, unpack(set))
+  if not lanes_known[row.lane] then
+    lanes_known[row.lane] = true
+    call('SADD', P .. 'lanes', row.lane)
+  end
+  later_add(P .. 'due:' .. row.lane, row.due, id)
+  later_add(P .. 'ids', 0, id)
+  count(row.lane, row.state, 1)
+end
+
 local function add()
   local id, row = arg(), { state = '0' }
   row.lane, row.tenant, row.policy, row.payload = arg(), arg(), arg(), arg()
@@ -64,6 +83,10 @@ local function add()
     row.rule, row.span = nil, nil
   end
   row.created, row.began, row.due = whole(now), due, due
+  if not (row.unique or row.scope or row.parent) then
+    add_plain(id, row)
+    return 'created', id
+  end
   local set = {}
   for field, value in pairs(row) do
     set[#set + 1] = field

@@ -1,9 +1,9 @@
 -- Settles plain successes, as most settlements are: under a lease in force the job has succeeded, under a lost one nothing changes.
-local answers, jobs, places = {}, {}, {}
+local answers = {}
 for n = 1, tonumber(arg()) do
   local id, epoch, claim = arg(), arg(), arg()
   local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim', 'lane', 'scope', 'parent')
-  if row[1] ~= '2' or row[2] ~= epoch or (claim ~= '' and row[3] ~= claim) then
+  if row[1] ~= '2' or row[2] ~= epoch or (claim ~= '' and row[3] and row[3] ~= claim) then
     answers[n] = 0
   elseif row[5] or row[6] then
     change(id, read(id), { state = '4', lease_until = false, claim = false, finished = whole(now) })
@@ -14,15 +14,10 @@ for n = 1, tonumber(arg()) do
     call('HDEL', P .. 'job:' .. id, 'lease_until', 'claim')
     count(row[4], '2', -1)
     count(row[4], '4', 1)
-    jobs[#jobs + 1] = id
-    places[#places + 1] = whole(now)
-    places[#places + 1] = id
+    later_remove(P .. 'leases', id)
+    later_add(P .. 'ended:4', whole(now), id)
     answers[n] = 1
   end
-end
-if #jobs > 0 then
-  call('ZREM', P .. 'leases', unpack(jobs))
-  call('ZADD', P .. 'ended:4', unpack(places))
 end
 finish()
 return { answers, freed }

@@ -1,16 +1,13 @@
--- Walks through the due jobs of lanes of one priority, earliest due first, ties by id. Reads each lane in pieces. One that
--- takes what it meets says so.
+-- Walks through the due jobs of lanes of one priority, earliest due first, ties by id. Reads each lane in pieces.
 local PIECE = 64
-local function walk(lanes, taking)
+local function walk(lanes)
   local streams = {}
   for _, lane in ipairs(lanes) do streams[#streams + 1] = { lane = lane, from = 0, jobs = {}, next = 1 } end
   local function head(stream)
     if stream.next > #stream.jobs and not stream.over then
       local piece = #lanes == 1 and 1000 or PIECE
       stream.jobs = call('ZRANGEBYSCORE', P .. 'due:' .. stream.lane, '-inf', whole(now), 'WITHSCORES', 'LIMIT', stream.from, piece)
-      -- What was taken is gone by now.
-      if not taking then stream.from = stream.from + piece end
-      stream.next, stream.over = 1, #stream.jobs < piece * 2
+      stream.from, stream.next, stream.over = stream.from + piece, 1, #stream.jobs < piece * 2
     end
     return stream.jobs[stream.next], tonumber(stream.jobs[stream.next + 1])
   end

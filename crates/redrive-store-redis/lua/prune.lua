@@ -1,5 +1,6 @@
 -- Removes up to `limit` jobs that ended long enough ago, longest ago first; a child stays while its parent may ask for it.
 local limit, removed = tonumber(arg()), 0
+call('ZREMRANGEBYSCORE', P .. 'promises', '-inf', whole(now))
 for _ = 1, 3 do
   local state, kept, from = arg(), tonumber(arg()), 0
   while removed < limit do

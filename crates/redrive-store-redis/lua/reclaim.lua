@@ -8,6 +8,7 @@ for _ = 1, tonumber(arg()) do
 end
 local expired = call('ZRANGEBYSCORE', P .. 'leases', '-inf', whole(now), 'LIMIT', skip, 1000)
 local taken, passed = {}, 0
+if call('EXISTS', P .. 'sealed') == 1 then expired = {} end
 for _, id in ipairs(expired) do
   if #taken == limit then break end
   local row = read(id)

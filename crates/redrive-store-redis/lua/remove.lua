@@ -14,8 +14,9 @@ local function remove(id, row)
     if holder == id then
       if till == '' or tonumber(till) <= now then
         call('DEL', name)
-      elseif given == '' then
-        call('PEXPIREAT', name, till)
+      else
+        call('ZADD', P .. 'promises', till, row.unique)
+        if given == '' then call('PEXPIREAT', name, till) end
       end
     end
   end

@@ -23,7 +23,7 @@ local function read(id)
   if #flat == 0 then return nil end
   local row = {}
   for i = 1, #flat, 2 do row[flat[i]] = flat[i + 1] end
-  return row
+  return row, flat
 end
 
 -- Of a lane PRIORITY 1f QUEUE 1f KIND.
@@ -46,7 +46,34 @@ local function free(scope)
   end
 end
 
+-- Entries of indexes that nothing in the script looks at again are written together, at the end.
+local added, removed = {}, {}
+local function later_add(name, score, member)
+  local list = added[name]
+  if not list then
+    list = {}
+    added[name] = list
+  end
+  list[#list + 1] = score
+  list[#list + 1] = member
+end
+local function later_remove(name, member)
+  local list = removed[name]
+  if not list then
+    list = {}
+    removed[name] = list
+  end
+  list[#list + 1] = member
+end
+local function in_parts(command, lists)
+  for name, list in pairs(lists) do
+    for from = 1, #list, 2000 do call(command, name, unpack(list, from, math.min(from + 1999, #list))) end
+  end
+end
+
 local function finish()
+  in_parts('ZREM', removed)
+  in_parts('ZADD', added)
   for field, by in pairs(counts) do
     if by ~= 0 and call('HINCRBY', P .. 'counts', field, by) == 0 then call('HDEL', P .. 'counts', field) end
   end
@@ -127,8 +154,8 @@ local function change(id, row, fields)
 end
 
 -- A lease that is in force: the epoch shuts out who was taken over, and the claim's own number whoever held the same epoch
--- on a server whose last writes were lost.
+-- on a server whose last writes were lost; a job that came from another store has none.
 local function held(id, epoch, claim)
   local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim')
-  return row[1] == '2' and row[2] == epoch and (claim == '' or row[3] == claim)
+  return row[1] == '2' and row[2] == epoch and (claim == '' or not row[3] or row[3] == claim)
 end

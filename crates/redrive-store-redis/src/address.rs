@@ -128,7 +128,9 @@ impl Address {
                     "checked" => Durability::Checked,
                     "unchecked" => Durability::Unchecked,
                     _ => {
-                        return Err(refused(format!("durability must be checked or unchecked, is {value:?}")));
+                        return Err(refused(format!(
+                            "durability must be checked or unchecked, is {value:?}"
+                        )));
                     }
                 }
             }

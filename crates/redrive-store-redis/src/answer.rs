@@ -63,3 +63,21 @@ pub(crate) fn id(text: &str) -> Result<JobId, StoreError> {
 pub(crate) fn state(code: &str) -> Result<State, StoreError> {
     code.parse().ok().and_then(State::from_code).ok_or_else(|| odd("a state"))
 }
+
+/// A hash as a flat list, whichever version of the protocol is spoken.
+pub(crate) fn flat(value: Value) -> Value {
+    match value {
+        Value::Map(pairs) => {
+            Value::Array(pairs.into_iter().flat_map(|(name, value)| [name, value]).collect())
+        }
+        other => other,
+    }
+}
+
+/// A set as a list, whichever version of the protocol is spoken.
+pub(crate) fn list(value: Value) -> Value {
+    match value {
+        Value::Set(items) => Value::Array(items),
+        other => other,
+    }
+}

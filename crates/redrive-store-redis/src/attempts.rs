@@ -57,7 +57,19 @@ pub(crate) async fn attempts(
     Ok(Page::cut(attempts.ok_or_else(damaged)?, limit, |attempt| Cursor::Attempt(attempt.epoch)))
 }
 
-fn read(line: &str) -> Option<Attempt> {
+/// A whole attempt as the log keeps it, with its place.
+pub(crate) fn write_whole(attempt: &Attempt) -> (String, Vec<u8>) {
+    let worker = attempt.worker.as_ref().map(ToString::to_string).unwrap_or_default();
+    let wait = attempt.wait.map(|wait| ceil_ms(wait).to_string()).unwrap_or_default();
+    let next = attempt.next_run_at.map(|at| at.as_ms().to_string()).unwrap_or_default();
+    let state = attempt.led_to.code().to_string();
+    let parts = [&attempt.epoch.to_string(), &worker, &state, &wait, &next];
+    let mut line = parts.map(|part| format!("{part}{SEPARATOR}")).concat().into_bytes();
+    line.extend(write(&attempt.entry));
+    (attempt.epoch.to_string(), line)
+}
+
+pub(crate) fn read(line: &str) -> Option<Attempt> {
     let mut parts = line.splitn(6, SEPARATOR);
     let (epoch, worker, state) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
     let (wait, next_run_at) = (parts.next()?, parts.next()?);

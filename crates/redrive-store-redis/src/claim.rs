@@ -31,7 +31,8 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
     } else {
         claim.heads.iter().flatten().map(|(_, due)| *due).min()
     };
-    let Claim { now, jobs, unreadable, .. } = claim;
+    let Claim { now, mut jobs, unreadable, .. } = claim;
+    jobs.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.next_run_at, job.id));
     Ok(Claimed { jobs, unreadable, now, next_due, wake })
 }
 
@@ -170,6 +171,7 @@ pub(crate) fn wanted(lanes: Heads, request: &ClaimRequest, settings: &Settings) 
         (request.queues.is_empty() || request.queues.contains(&lane.queue))
             && (request.kinds.is_empty() || request.kinds.contains(&lane.kind))
             && !settings.is_paused(lane.queue.as_str())
+            && !settings.is_sealed()
     };
     let mut wanted: Heads = lanes.into_iter().filter(|(lane, _)| asked(lane)).collect();
     sort(&mut wanted);

@@ -235,11 +235,9 @@ async fn apply(
     decided: Vec<(Due, Admission)>,
 ) -> Result<bool, StoreError> {
     let mut by_partition: BTreeMap<usize, Vec<(Due, Admission)>> = BTreeMap::new();
-    let order: Vec<JobId> = decided.iter().map(|(due, _)| due.id).collect();
     for (due, admission) in decided {
         by_partition.entry(due.partition).or_default().push((due, admission));
     }
-    let before = claim.jobs.len();
     for (partition, decided) in by_partition {
         let mut arguments = claim.inner.arguments();
         arguments.text(&lock.token);
@@ -263,8 +261,6 @@ async fn apply(
         }
         claim.keep(partition, parts.next().ok_or_else(|| answer::odd("what was leased"))?)?;
     }
-    let place = |id: &JobId| order.iter().position(|of| of == id);
-    claim.jobs[before..].sort_by_key(|job| place(&job.id));
     Ok(true)
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redrive_core::{Epoch, JobId, NewJob};
+use redrive_core::{Epoch, JobId, NewJob, PolicyName, Tenant};
 
 use crate::address::SpreadBy;
 
@@ -32,20 +32,28 @@ impl Layout {
 
     /// The partition of a job that is not told by its parent.
     pub(crate) fn partition_of(&self, job: &NewJob) -> usize {
-        let tenant = job.tenant.as_str();
-        let id = job.id.0.simple().to_string();
+        let ordering = job.partition.as_ref().map(|of| of.key.as_str());
+        let unique = job.unique.as_ref().map(|unique| unique.key.as_str());
+        let key = job.idempotency.as_ref().map(|asked| asked.key.as_str());
+        self.partition(&job.tenant, &job.policy.name, ordering.or(unique).or(key), job.id)
+    }
+
+    /// The partition of what is like this; `key` is the first of its ordering, unique and idempotency keys.
+    pub(crate) fn partition(
+        &self,
+        tenant: &Tenant,
+        policy: &PolicyName,
+        key: Option<&str>,
+        id: JobId,
+    ) -> usize {
+        let id = id.0.simple().to_string();
         let rest = match self.spread_by {
             SpreadBy::Tenant => "",
-            SpreadBy::Policy => job.policy.name.as_str(),
-            SpreadBy::Key => {
-                let ordering = job.partition.as_ref().map(|of| of.key.as_str());
-                let unique = job.unique.as_ref().map(|unique| unique.key.as_str());
-                let key = job.idempotency.as_ref().map(|asked| asked.key.as_str());
-                ordering.or(unique).or(key).unwrap_or(&id)
-            }
+            SpreadBy::Policy => policy.as_str(),
+            SpreadBy::Key => key.unwrap_or(&id),
         };
         let mut hash = Fnv::default();
-        for part in [tenant, "\u{1f}", rest] {
+        for part in [tenant.as_str(), "\u{1f}", rest] {
             hash.write(part.as_bytes());
         }
         (hash.finish() % self.partitions as u64) as usize
@@ -119,7 +127,7 @@ impl Homes {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{Kind, PolicyName, PolicyRef, Tenant};
+    use redrive_core::{Kind, PolicyRef};
     use uuid::Uuid;
 
     use super::*;

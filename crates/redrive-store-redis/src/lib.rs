@@ -11,6 +11,8 @@ mod cancel;
 mod claim;
 mod claim_bounded;
 mod discard;
+mod doctor;
+mod durability;
 mod enqueue;
 mod error;
 mod extend;
@@ -38,6 +40,7 @@ mod signal;
 mod stats;
 mod steps;
 mod sweep;
+mod transfer;
 mod turns;
 
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use crate::RedisStore;
 use crate::address::{Address, PARTITIONS, SpreadBy};
 use crate::answer;
+use crate::durability;
 use crate::error::Sorted;
 use crate::homes::{Homes, Layout};
 use crate::link::Link;
@@ -57,9 +58,8 @@ impl RedisStore {
     pub async fn open(address: &str, options: Options) -> Result<Self, StoreError> {
         let address: Address = address.parse()?;
         let thread = Thread::start()?;
-        let opening = thread.spawn(open(address, options.clone()));
-        let Opened { link, heartbeats, layout, wakes, told, ears } =
-            opening.await.map_err(|error| StoreError::Failed(Box::new(error)))??;
+        let opening = thread.run(open(address, options.clone()));
+        let Opened { link, heartbeats, layout, wakes, told, ears } = opening.await??;
         let seen = wakes.subscribe();
         let inner = Inner {
             link,
@@ -78,6 +78,13 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    /// The layout of the keys that this program writes.
+    pub fn layout(&self) -> u32 {
+        LAYOUT
+    }
+}
+
 struct Opened {
     link: Link,
     heartbeats: Link,
@@ -89,6 +96,7 @@ struct Opened {
 
 async fn open(address: Address, options: Options) -> Result<Opened, StoreError> {
     let link = Link::open(&address, options.patience).await?;
+    durability::check(&link, address.durability).await?;
     // Its own connection: leases are renewed however busy the others are.
     let one = Address { connections: 1, ..address.clone() };
     let heartbeats = Link::open(&one, options.patience).await?;
@@ -100,7 +108,7 @@ async fn open(address: Address, options: Options) -> Result<Opened, StoreError> 
 }
 
 /// The layout of the keys; another needs another program.
-const LAYOUT: &str = "1";
+const LAYOUT: u32 = 1;
 
 /// Agrees with everyone else on how jobs are spread: the first to open a store says how.
 async fn layout(link: &Link, address: &Address) -> Result<Layout, StoreError> {
@@ -112,7 +120,7 @@ async fn layout(link: &Link, address: &Address) -> Result<Layout, StoreError> {
     let name = format!("{}layout", wanted.records_tag());
     let mut fields = Vec::new();
     let asked = [
-        ("layout", LAYOUT.to_owned()),
+        ("layout", LAYOUT.to_string()),
         ("partitions", wanted.partitions.to_string()),
         ("spread_by", wanted.spread_by.name().to_owned()),
     ];
@@ -125,7 +133,7 @@ async fn layout(link: &Link, address: &Address) -> Result<Layout, StoreError> {
         partitions: fields[1].parse().map_err(|_| answer::odd("a number of partitions"))?,
         spread_by: fields[2].parse()?,
     };
-    if fields[0] != LAYOUT {
+    if fields[0] != LAYOUT.to_string() {
         let problem = format!(
             "the keys under {:?} have layout {}, this program knows {LAYOUT}: use the program that made them, or another prefix",
             wanted.prefix, fields[0]
@@ -150,7 +158,7 @@ async fn layout(link: &Link, address: &Address) -> Result<Layout, StoreError> {
 pub(crate) struct Thread(Option<Runtime>);
 
 impl Thread {
-    fn start() -> Result<Self, StoreError> {
+    pub(crate) fn start() -> Result<Self, StoreError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("redrive-redis")
@@ -160,14 +168,15 @@ impl Thread {
         Ok(Self(Some(runtime)))
     }
 
-    fn spawn<T: Send + 'static>(
+    /// Runs something on the thread to its end.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> tokio::task::JoinHandle<T> {
-        self.0
-            .as_ref()
-            .map(|runtime| runtime.spawn(work))
-            .unwrap_or_else(|| tokio::spawn(std::future::pending()))
+    ) -> Result<T, StoreError> {
+        let Some(runtime) = &self.0 else {
+            return Err(StoreError::Refused("the store is closed".to_owned()));
+        };
+        runtime.spawn(work).await.map_err(|error| StoreError::Failed(Box::new(error)))
     }
 }
 
@@ -246,8 +255,7 @@ impl Inner {
     /// Sends a command of the server's.
     pub(crate) async fn send(&self, command: redis::Cmd) -> Result<Value, StoreError> {
         let link = self.link.clone();
-        let sending = self.thread.spawn(async move { link.send(&command).await });
-        sending.await.map_err(|error| StoreError::Failed(Box::new(error)))?.sorted()
+        self.thread.run(async move { link.send(&command).await }).await?.sorted()
     }
 
     async fn run_on(
@@ -257,8 +265,7 @@ impl Inner {
         tag: String,
         arguments: Arguments,
     ) -> Result<Value, StoreError> {
-        let running = self.thread.spawn(async move { link.run(script, &tag, &arguments.0).await });
-        running.await.map_err(|error| StoreError::Failed(Box::new(error)))?.sorted()
+        self.thread.run(async move { link.run(script, &tag, &arguments.0).await }).await?.sorted()
     }
 
     /// In which partition each job is; one that is nowhere is looked for in the first.
@@ -415,6 +422,17 @@ impl Arguments {
     /// A field and its value, if it has one.
     pub(crate) fn extend(&mut self, fields: Fields) {
         self.count(fields.0.len());
+        for (field, value) in fields.0 {
+            self.0.push(field.as_bytes().to_vec());
+            self.0.push(value);
+        }
+    }
+}
+
+impl Arguments {
+    /// All fields of a row, as a list.
+    pub(crate) fn flat(&mut self, fields: Fields) {
+        self.count(2 * fields.0.len());
         for (field, value) in fields.0 {
             self.0.push(field.as_bytes().to_vec());
             self.0.push(value);

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use redrive_core::StoreError;
 use redrive_core::records::{Change, Expect, Record, Records, Written};
+use redrive_core::transfer::SEALED;
 
 use crate::open::Arguments;
 use crate::settings::is_setting;
-use crate::{RedisStore, answer, script};
+use crate::{RedisStore, answer, script, transfer};
 
 #[async_trait]
 impl Records for RedisStore {
@@ -32,9 +33,17 @@ impl Records for RedisStore {
         arguments.text(u8::from(change.value.is_none()));
         arguments.bytes(change.value.as_deref().unwrap_or_default());
         arguments.text(u8::from(is_setting(&change.kind)));
+        let opens = change.kind == SEALED && change.value.is_none();
+        if opens && self.is_last_seal(&change.id).await? {
+            // Before the record goes: should this be all that happens, the record still stops claims.
+            transfer::seal(&self.inner, false).await?;
+        }
         let value = self.inner.run_on_records(&script::RECORD_WRITE, arguments).await?;
         let [word, version, current] = answer::parts(value)?;
         let version = answer::text(version)?;
+        if change.kind == SEALED && !opens {
+            transfer::seal(&self.inner, true).await?;
+        }
         if answer::text(word)? == "done" {
             self.inner.wake_if(true);
             return Ok(Written::Done(version.parse().map_err(|_| answer::odd("a version"))?));
@@ -57,6 +66,14 @@ impl Records for RedisStore {
             records.extend(read(answer::text(id)?, &answer::bytes(value)?)?);
         }
         Ok(records)
+    }
+}
+
+impl RedisStore {
+    /// Whether no other seal than this one is on the store.
+    async fn is_last_seal(&self, id: &str) -> Result<bool, StoreError> {
+        let seals = self.scan(SEALED, None, 2).await?;
+        Ok(seals.iter().all(|seal| seal.id == id))
     }
 }
 

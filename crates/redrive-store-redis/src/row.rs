@@ -9,7 +9,7 @@ use redrive_core::store::Unreadable;
 use redrive_core::time::ceil_ms;
 use redrive_core::{
     Await, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, Order, Parent, Partition, Priority,
-    Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueRule, WorkerId,
+    Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueKey, UniqueRule, WorkerId,
 };
 use uuid::Uuid;
 
@@ -65,8 +65,7 @@ pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
         extras.text("print", Some(hex(&asked.fingerprint)));
     }
     if let Some(unique) = &job.unique {
-        extras
-            .text("unique", Some(format!("{}{SEPARATOR}{}{SEPARATOR}{}", job.tenant, job.kind, unique.key)));
+        extras.text("unique", Some(unique_name(&job.tenant, &job.kind, &unique.key)));
         let (rule, span) = match unique.rule {
             UniqueRule::Live => ("live", None),
             UniqueRule::For(span) => ("for", Some(ceil_ms(span))),
@@ -88,6 +87,78 @@ pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
     extras.text("subject", job.subject.as_ref());
     extras.text("metadata", job.metadata.as_ref());
     arguments.extend(extras);
+}
+
+/// All fields of a row as it is.
+pub(crate) fn write_whole(job: &Job, fingerprint: Option<&[u8; 32]>, unique: Option<&UniqueKey>) -> Fields {
+    let mut fields = Fields::default();
+    let ms = |at: Timestamp| at.as_ms();
+    fields
+        .text("lane", Some(format!("{}{SEPARATOR}{}{SEPARATOR}{}", job.priority.get(), job.queue, job.kind)));
+    fields.text("tenant", Some(&job.tenant));
+    fields.text("policy", Some(&job.policy));
+    fields.bytes("payload", Some(&job.payload));
+    fields.text("state", Some(job.state.code()));
+    fields.text("key", job.key.as_ref());
+    fields.text("print", fingerprint.map(|print| hex(print)));
+    fields.text("unique", unique.map(|key| unique_name(&job.tenant, &job.kind, key)));
+    if let Some(partition) = &job.partition {
+        fields.text("scope", Some(partition.scope(&job.queue)));
+        fields.text("strict", (partition.order == Order::Strict).then_some("1"));
+    }
+    if let Some(parent) = &job.parent {
+        fields.text("parent", Some(parent.id.0.simple()));
+        fields.text("branch", Some(parent.branch));
+    }
+    fields.text("subject", job.subject.as_ref());
+    fields.text("metadata", job.metadata.as_ref());
+    fields.text("timeout", job.timeout.map(ceil_ms));
+    fields.text("lease", job.lease.map(ceil_ms));
+    fields.text("awaits", job.awaits.as_ref().map(awaits_name));
+    fields.text("held", job.held.then_some("1"));
+    fields.text("run", Some(job.run));
+    fields.text("attempt", Some(job.attempt));
+    fields.text("epoch", (job.epoch > 0).then_some(job.epoch));
+    fields.text("created", Some(ms(job.created_at)));
+    fields.text("began", Some(ms(job.began_at)));
+    fields.text("due", Some(ms(job.next_run_at)));
+    fields.text("started", job.started_at.map(ms));
+    fields.text("lease_until", job.lease_until.map(ms));
+    fields.text("worker", job.worker.as_ref());
+    fields.text("wait", job.wait.map(ceil_ms));
+    fields.text("cancelling", job.cancel_requested.then_some("1"));
+    fields.text("finished", job.finished_at.map(ms));
+    fields.bytes("output", job.output.as_deref());
+    fields.text("error", job.last_error.as_ref());
+    fields.text("status", job.last_status);
+    fields.text("reason", job.reason);
+    fields
+}
+
+/// What a unique key is called across tenants and kinds.
+pub(crate) fn unique_name(tenant: &Tenant, kind: &Kind, key: &UniqueKey) -> String {
+    format!("{tenant}{SEPARATOR}{kind}{SEPARATOR}{key}")
+}
+
+/// The tenant, the kind and the key in what a unique key is called.
+pub(crate) fn unique_parts(name: &str) -> Option<(Tenant, Kind, UniqueKey)> {
+    let mut parts = name.splitn(3, SEPARATOR);
+    let (tenant, kind, key) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((Tenant::new(tenant).ok()?, Kind::new(kind).ok()?, UniqueKey::new(key).ok()?))
+}
+
+/// A field of a row that a job does not show.
+pub(crate) fn field(flat: &[Value], name: &str) -> Option<String> {
+    let place =
+        flat.chunks_exact(2).find(|pair| answer::text(pair[0].clone()).is_ok_and(|field| field == name))?;
+    answer::text(place[1].clone()).ok()
+}
+
+/// Bytes from how a row has them.
+pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
+    let byte = |n: usize| text.get(2 * n..2 * n + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+    bytes?.try_into().ok()
 }
 
 fn hex(bytes: &[u8]) -> String {

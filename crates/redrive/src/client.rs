@@ -11,6 +11,8 @@ use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
 #[cfg(feature = "postgres")]
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+use redrive_store_redis::{Options as RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 use redrive_store_sqlite::SqliteStore;
 
@@ -45,7 +47,8 @@ struct Inner {
 
 impl Redrive {
     /// Opens the store at `address`: `sqlite:FILE`, `sqlite::memory:` for one that is gone with the process, or
-    /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share.
+    /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share, or `redis://USER:PASSWORD@HOST` and
+    /// `redis-cluster://USER:PASSWORD@HOST` for high volume.
     pub async fn open(address: &str) -> Result<Self, Error> {
         match Place::of(address)? {
             #[cfg(feature = "sqlite")]
@@ -58,6 +61,12 @@ impl Redrive {
             }
             #[cfg(not(feature = "postgres"))]
             Place::Postgres(_) => Err(open::lacks("postgres")),
+            #[cfg(feature = "redis")]
+            Place::Redis(address) => {
+                Ok(Self::on(Arc::new(RedisStore::open(address, RedisOptions::default()).await?)))
+            }
+            #[cfg(not(feature = "redis"))]
+            Place::Redis(_) => Err(open::lacks("redis")),
         }
     }
 

@@ -24,6 +24,7 @@ pub async fn doctor(address: &str) -> Result<Vec<Finding>, Error> {
         }
         Place::Sqlite(path) => sqlite(path).await?,
         Place::Postgres(address) => postgres(address).await?,
+        Place::Redis(address) => redis(address).await?,
     };
     Finding::sort(&mut findings);
     Ok(findings)
@@ -49,4 +50,14 @@ async fn postgres(address: &str) -> Result<Vec<Finding>, Error> {
 #[cfg(not(feature = "postgres"))]
 async fn postgres(_: &str) -> Result<Vec<Finding>, Error> {
     Err(crate::open::lacks("postgres"))
+}
+
+#[cfg(feature = "redis")]
+async fn redis(address: &str) -> Result<Vec<Finding>, Error> {
+    Ok(redrive_store_redis::RedisStore::doctor(address).await?)
+}
+
+#[cfg(not(feature = "redis"))]
+async fn redis(_: &str) -> Result<Vec<Finding>, Error> {
+    Err(crate::open::lacks("redis"))
 }

@@ -116,6 +116,8 @@ pub use redrive_core::{
 };
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+pub use redrive_store_redis::{Options as RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use redrive_store_sqlite::{SqliteStore, rusqlite};
 pub use redrive_worker::{KeepLog, Note, Observer, Retry, Settings, Summary, retry};

@@ -22,6 +22,7 @@ pub async fn migrate(address: &str) -> Result<u32, Error> {
         }
         Place::Sqlite(path) => sqlite(path).await,
         Place::Postgres(address) => postgres(address).await,
+        Place::Redis(address) => redis(address).await,
     }
 }
 
@@ -44,4 +45,16 @@ async fn postgres(address: &str) -> Result<u32, Error> {
 #[cfg(not(feature = "postgres"))]
 async fn postgres(_: &str) -> Result<u32, Error> {
     Err(crate::open::lacks("postgres"))
+}
+
+#[cfg(feature = "redis")]
+async fn redis(address: &str) -> Result<u32, Error> {
+    use redrive_store_redis::{Options, RedisStore};
+    // There are no tables to make: opening it agrees on the layout.
+    Ok(RedisStore::open(address, Options::default()).await?.layout())
+}
+
+#[cfg(not(feature = "redis"))]
+async fn redis(_: &str) -> Result<u32, Error> {
+    Err(crate::open::lacks("redis"))
 }

@@ -9,6 +9,8 @@ pub(crate) enum Place<'a> {
     Sqlite(&'a str),
     /// The whole address: the store reads it itself.
     Postgres(&'a str),
+    /// The same.
+    Redis(&'a str),
 }
 
 impl<'a> Place<'a> {
@@ -21,6 +23,7 @@ impl<'a> Place<'a> {
                 path => Ok(Self::Sqlite(path)),
             },
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(address)),
+            Some(("redis" | "rediss" | "redis-cluster" | "rediss-cluster", _)) => Ok(Self::Redis(address)),
             Some((other, _)) => Err(Error::Address(format!("{other:?} is no store of this build; {KNOWN}"))),
             None => Err(Error::Address(format!("{address:?} is no address; {KNOWN}"))),
         }
@@ -28,7 +31,7 @@ impl<'a> Place<'a> {
 }
 
 const KNOWN: &str = "write sqlite:FILE, for instance sqlite:redrive.db, or sqlite::memory:, or \
-    postgres://USER:PASSWORD@HOST/DATABASE";
+    postgres://USER:PASSWORD@HOST/DATABASE, or redis://USER:PASSWORD@HOST, or redis-cluster://USER:PASSWORD@HOST";
 
 #[cfg(feature = "sqlite")]
 pub(crate) async fn sqlite(path: &str) -> Result<redrive_store_sqlite::SqliteStore, Error> {
@@ -49,7 +52,7 @@ pub(crate) async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send +
 }
 
 /// The error for a store that this build was made without.
-#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+#[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "redis")))]
 pub(crate) fn lacks(store: &str) -> Error {
     Error::Address(format!("{store}: needs the feature {store:?} of the redrive crate"))
 }

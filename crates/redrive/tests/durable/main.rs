@@ -19,7 +19,8 @@ fn main() {
     program::run(&TESTS, node::main);
 }
 
-const TESTS: [program::Test; 2] = [
+const TESTS: [program::Test; 3] = [
     ("durable_jobs_survive_kills_on_sqlite", rounds::on_sqlite),
     ("durable_jobs_survive_kills_on_postgres", rounds::on_postgres),
+    ("durable_jobs_survive_kills_on_redis", rounds::on_redis),
 ];

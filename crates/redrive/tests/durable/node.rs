@@ -8,10 +8,9 @@ use redrive::{
     Bounds, Cancelled, Context, JobError, JobId, KeepLog, Missed, Queue, Quota, Redrive, Schedule, Settings,
     State, TaskWorker,
 };
-use redrive_core::store::{Backend, Filter, PageRequest};
+use redrive_core::store::{Filter, PageRequest};
 use redrive_core::{Await, Clock as _};
-use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
-use redrive_store_sqlite::{Options, SqliteStore, SystemClock};
+use redrive_store_sqlite::SystemClock;
 use redrive_testkit::{History, Recorded};
 
 use crate::journal::{Journal, Note};
@@ -49,12 +48,7 @@ fn notes(journal: &Path) -> std::path::PathBuf {
 
 /// Opens a store and notes down all that it answers.
 pub(crate) async fn open(address: &str, journal: &Path) -> (Redrive, History) {
-    let store: Arc<dyn Backend> = if let Some(path) = address.strip_prefix("sqlite:") {
-        Arc::new(SqliteStore::open(path, Options::default()).expect("the store opens"))
-    } else {
-        let store = PostgresStore::open(address, PostgresOptions::default()).await;
-        Arc::new(store.expect("the store opens"))
-    };
+    let store = Redrive::open(address).await.expect("the store opens").backend().clone();
     let history = History::journalled(journal, SystemClock).expect("the journal opens");
     (Redrive::on(Arc::new(Recorded::new(store, history.clone()))), history)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redrive_store_sqlite::SystemClock;
 use redrive_testkit::History;
-use redrive_testkit::servers::Postgres;
+use redrive_testkit::servers::{Postgres, Redis};
 
 use crate::process::{Victim, command};
 use crate::{books, checks, journal, node, program};
@@ -34,8 +34,18 @@ pub(crate) fn on_sqlite() {
 
 pub(crate) fn on_postgres() {
     let server = Postgres::start();
-    let (folder, address) = (tempfile::tempdir().expect("a folder"), server.address());
-    let mut scene = Scene::new(&address, folder.path());
+    three_nodes(&server.address());
+}
+
+pub(crate) fn on_redis() {
+    let server = Redis::start_with(&[("appendfsync", "always")]);
+    three_nodes(&server.address());
+}
+
+/// Of three nodes one is killed at a time, and another takes its place.
+fn three_nodes(address: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut scene = Scene::new(address, folder.path());
     let mut nodes: Vec<Victim> = (0..3).map(|_| scene.node("work")).collect();
     scene.until_enough(|scene| {
         std::thread::sleep(Duration::from_millis(scene.chance.u64(20..250)));

@@ -7,13 +7,13 @@ use redrive_testkit::history::Happening;
 use redrive_testkit::servers::Postgres;
 
 use crate::node::AGAIN;
-use crate::scene::{self, Scene};
+use crate::scene::{self, Nodes, Scene};
 use crate::victim::process::Victim;
 use crate::victim::work::LEASE;
 use crate::victim::{books, program, work};
 
 /// Crashes of the server, half of them by a kill, half of them by an immediate shutdown.
-const CRASHES: usize = 6;
+pub(crate) const CRASHES: usize = 6;
 /// Jobs that do not end by themselves, so that their nodes leave orphans behind.
 const HANGING: usize = 4;
 
@@ -45,7 +45,7 @@ pub(crate) fn killed_and_restarted_under_load() {
 }
 
 /// Sees to it that both nodes are busy with something when they are killed.
-async fn hang(scene: &Scene) {
+pub(crate) async fn hang(scene: &Nodes) {
     let (store, _) = scene.local("client").await;
     let policy = scene::policy(&store).await;
     let jobs = [(); HANGING].map(|()| work::job(&policy, "hang"));
@@ -56,12 +56,12 @@ async fn hang(scene: &Scene) {
     scene.happened("the jobs start", HANGING, starts).await;
 }
 
-fn pause(chance: &mut fastrand::Rng, ms: std::ops::Range<u64>) {
+pub(crate) fn pause(chance: &mut fastrand::Rng, ms: std::ops::Range<u64>) {
     std::thread::sleep(Duration::from_millis(chance.u64(ms)));
 }
 
 /// Every crash leaves enqueues behind whose outcome is unknown: they were made again, with the same ids.
-fn repeated(scene: &Scene, names: &[&str]) -> String {
+pub(crate) fn repeated(scene: &Nodes, names: &[&str]) -> String {
     let mut there = 0;
     let mut all = 0;
     for name in names {

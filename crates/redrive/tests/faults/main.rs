@@ -1,4 +1,4 @@
-//! Breaks Postgres, the way to it and the nodes around it, and checks what is left, by name: NOTHING-LOST,
+//! Breaks Postgres and Redis, the way to them and the nodes around them, and checks what is left, by name: NOTHING-LOST,
 //! ATTEMPTS-BOUNDED, ONE-OUTCOME, STALE-SHUT-OUT, NO-WEDGE; and that orphans are picked up in time.
 //!
 //! `REDRIVE_SEED` repeats what was left to chance.
@@ -12,6 +12,7 @@ mod full;
 mod idle;
 mod locks;
 mod node;
+mod redis;
 mod scene;
 #[path = "../victim/mod.rs"]
 mod victim;
@@ -20,7 +21,7 @@ fn main() {
     victim::program::run(&TESTS, node::main);
 }
 
-const TESTS: [victim::program::Test; 9] = [
+const TESTS: [victim::program::Test; 11] = [
     ("killed_and_restarted_under_load", crashes::killed_and_restarted_under_load),
     ("cut_in_the_middle_of_a_commit", commits::cut_in_the_middle_of_a_commit),
     ("frozen_for_three_leases", frozen::frozen_for_three_leases),
@@ -32,5 +33,10 @@ const TESTS: [victim::program::Test; 9] = [
     (
         "an_idle_node_makes_at_most_two_statements_a_second",
         idle::an_idle_node_makes_at_most_two_statements_a_second,
+    ),
+    ("redis_killed_and_restarted_under_load", redis::redis_killed_and_restarted_under_load),
+    (
+        "redis_cluster_moves_slots_and_loses_a_primary_under_load",
+        redis::redis_cluster_moves_slots_and_loses_a_primary_under_load,
     ),
 ];

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive::Redrive;
 use redrive_core::store::Enqueued;
 use redrive_core::{NewJob, PolicyRef, Store, WorkerId, catalog};
-use redrive_store_postgres::{Options, PostgresStore};
 use redrive_store_sqlite::SystemClock;
 use redrive_testkit::{History, Recorded};
 use redrive_worker::{KeepLog, Settings};
@@ -45,9 +45,9 @@ fn number(text: &str) -> u64 {
 
 /// Opens the store and notes down all that it answers in a journal.
 pub(crate) async fn open(address: &str, journal: &Path) -> (Recorded, History) {
-    let store = PostgresStore::open(address, Options::default()).await.expect("the store opens");
+    let store = Redrive::open(address).await.expect("the store opens").backend().clone();
     let history = History::journalled(journal, SystemClock).expect("the journal opens");
-    (Recorded::new(Arc::new(store), history.clone()), history)
+    (Recorded::new(store, history.clone()), history)
 }
 
 /// Enqueues, claims and settles in a hurry, whatever happens to the server.

@@ -1,12 +1,14 @@
 //! A server, the nodes on it, and what they were told.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use redrive::Redrive;
 use redrive_core::store::Settlement;
 use redrive_core::{Clock as _, Entry, Job, Lease, PolicyRef, State, Store, Timestamp, Verdict, catalog};
-use redrive_store_postgres::{Options, PostgresStore};
+use redrive_store_postgres::PostgresStore;
 use redrive_store_sqlite::SystemClock;
 use redrive_testkit::checks::End;
 use redrive_testkit::history::{By, Happening};
@@ -24,10 +26,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Orphans are picked up this long after their lease at the latest.
 const PICK_UP: Duration = Duration::from_secs(5);
 
-/// A server with the journals of its nodes.
+/// A Postgres and the nodes on it.
 pub(crate) struct Scene {
     pub(crate) server: Postgres,
-    journals: TempDir,
+    nodes: Nodes,
+}
+
+impl Deref for Scene {
+    type Target = Nodes;
+    fn deref(&self) -> &Nodes {
+        &self.nodes
+    }
 }
 
 impl Scene {
@@ -39,24 +48,8 @@ impl Scene {
     /// On this server.
     pub(crate) async fn on(server: Postgres) -> Self {
         PostgresStore::migrate(&server.address()).await.expect("the tables are made");
-        Self { server, journals: tempfile::tempdir().expect("a folder") }
-    }
-
-    /// A node as a process, with a number that its mode has a meaning for.
-    pub(crate) fn node(&self, mode: &str, name: &str, number: u64) -> Command {
-        let mut command = process::command(mode);
-        command.arg(self.server.address()).arg(self.journal(name)).arg(number.to_string());
-        command
-    }
-
-    /// A node in this process.
-    pub(crate) async fn local(&self, name: &str) -> (Recorded, History) {
-        self.local_at(&self.server.address(), name).await
-    }
-
-    /// A node in this process, at another address of the server.
-    pub(crate) async fn local_at(&self, address: &str, name: &str) -> (Recorded, History) {
-        node::open(address, &self.journal(name)).await
+        let nodes = Nodes::at(server.address());
+        Self { server, nodes }
     }
 
     /// A session of somebody else's.
@@ -65,6 +58,36 @@ impl Scene {
         let (client, connection) = connected.expect("the server answers");
         tokio::spawn(connection);
         client
+    }
+}
+
+/// The nodes on a server, with the journals of what they were told.
+pub(crate) struct Nodes {
+    address: String,
+    journals: TempDir,
+}
+
+impl Nodes {
+    /// Those at an address.
+    pub(crate) fn at(address: String) -> Self {
+        Self { address, journals: tempfile::tempdir().expect("a folder") }
+    }
+
+    /// A node as a process, with a number that its mode has a meaning for.
+    pub(crate) fn node(&self, mode: &str, name: &str, number: u64) -> Command {
+        let mut command = process::command(mode);
+        command.arg(&self.address).arg(self.journal(name)).arg(number.to_string());
+        command
+    }
+
+    /// A node in this process.
+    pub(crate) async fn local(&self, name: &str) -> (Recorded, History) {
+        self.local_at(&self.address, name).await
+    }
+
+    /// A node in this process, at another address of the server.
+    pub(crate) async fn local_at(&self, address: &str, name: &str) -> (Recorded, History) {
+        node::open(address, &self.journal(name)).await
     }
 
     /// The file in which the node of that name writes down what it is told.
@@ -106,9 +129,9 @@ impl Scene {
 
     /// Runs the five checks over what all nodes were told. Nothing may be left to do.
     pub(crate) async fn check(&self) -> (End, History) {
-        let store = PostgresStore::open(&self.server.address(), Options::default()).await;
+        let store = Redrive::open(&self.address).await.expect("the store opens");
         let history = self.history();
-        let end = books::check(&store.expect("the store opens"), &history).await;
+        let end = books::check(&**store.backend(), &history).await;
         (end, history)
     }
 }
