@@ -2,17 +2,21 @@
 //! moves both sides.
 
 pub mod bench;
+#[cfg(feature = "servers")]
+mod beside;
 pub mod drain;
 pub mod enqueue;
 pub mod figures;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "servers")]
 pub mod jobs;
 pub mod lag;
 pub mod peers;
 pub mod pickup;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "servers")]
 pub mod postgres;
 pub mod probe;
+#[cfg(feature = "servers")]
+pub mod redis;
 pub mod retry;
 pub mod scene;
 pub mod service;

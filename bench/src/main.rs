@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use redrive_bench::bench::{self, Size};
 use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, service, waiting};
-#[cfg(feature = "postgres")]
-use redrive_bench::{jobs, postgres};
+#[cfg(feature = "servers")]
+use redrive_bench::{jobs, postgres, redis};
 
 #[derive(Parser)]
 struct Arguments {
@@ -52,17 +52,24 @@ enum What {
         only: Option<service::Part>,
     },
     /// Several nodes on Postgres, on a private server.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "servers")]
     Postgres {
         /// Leave out the other parts.
         #[arg(long)]
         only: Option<postgres::Part>,
     },
+    /// High volume on Redis, on private servers.
+    #[cfg(feature = "servers")]
+    Redis {
+        /// Leave out the other parts.
+        #[arg(long)]
+        only: Option<redis::Part>,
+    },
     /// Durable jobs, on SQLite and on a private Postgres server.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "servers")]
     Jobs,
     /// A node that works until its input ends.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "servers")]
     #[command(hide = true)]
     PostgresNode {
         /// The database.
@@ -87,11 +94,13 @@ fn main() -> anyhow::Result<()> {
         }
         Some(What::Only { name }) => only(name, size),
         Some(What::Service { program, only }) => serve(&arguments, program, *only),
-        #[cfg(feature = "postgres")]
+        #[cfg(feature = "servers")]
         Some(What::Postgres { only }) => several_nodes(&arguments, *only),
-        #[cfg(feature = "postgres")]
+        #[cfg(feature = "servers")]
+        Some(What::Redis { only }) => high_volume(&arguments, *only),
+        #[cfg(feature = "servers")]
         Some(What::Jobs) => durable_jobs(&arguments),
-        #[cfg(feature = "postgres")]
+        #[cfg(feature = "servers")]
         Some(What::PostgresNode { address }) => postgres::be_a_node(address),
         Some(What::Probe) => service::be_the_probe(),
         Some(What::Sink) => service::be_the_sink(),
@@ -119,7 +128,7 @@ fn serve(arguments: &Arguments, program: &Path, only: Option<service::Part>) -> 
     write(arguments, &serde_json::json!({ "figures": figures, "cores": cores.list() }))
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "servers")]
 fn several_nodes(arguments: &Arguments, only: Option<postgres::Part>) -> anyhow::Result<()> {
     let size = if arguments.quick { postgres::Size::QUICK } else { postgres::Size::FULL };
     let parts = only.as_ref().map_or(&postgres::Part::ALL[..], std::slice::from_ref);
@@ -128,7 +137,16 @@ fn several_nodes(arguments: &Arguments, only: Option<postgres::Part>) -> anyhow:
     write(arguments, &serde_json::json!({ "figures": figures }))
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "servers")]
+fn high_volume(arguments: &Arguments, only: Option<redis::Part>) -> anyhow::Result<()> {
+    let size = if arguments.quick { redis::Size::QUICK } else { redis::Size::FULL };
+    let parts = only.as_ref().map_or(&redis::Part::ALL[..], std::slice::from_ref);
+    let figures = redis::measure(size, &arguments.peer, parts, said)?;
+    print!("{}", figures::table(&figures));
+    write(arguments, &serde_json::json!({ "figures": figures }))
+}
+
+#[cfg(feature = "servers")]
 fn durable_jobs(arguments: &Arguments) -> anyhow::Result<()> {
     let size = if arguments.quick { jobs::Size::QUICK } else { jobs::Size::FULL };
     let figures = jobs::measure(size, said)?;

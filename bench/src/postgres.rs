@@ -5,18 +5,17 @@ mod node;
 mod probe;
 mod scene;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use redrive_core::Start;
 
+use crate::beside::{Rows, beside, figure};
 use crate::figures::{Bar, Figure, Samples};
 use crate::peers::Peer;
 use crate::{drain, enqueue, pickup, scene as common};
 pub use node::be_a_node;
-pub use scene::Scene;
+pub use scene::{Database, Scene};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -231,66 +230,14 @@ impl Run<'_> {
         Ok(vec![figure("drain by two nodes", "/s", &Samples::of(two), other, Some(Bar::AtLeast(bar)))])
     }
 
-    /// Ours and each peer in turn, as often as asked for.
     fn beside(
         &self,
         part: &str,
         ours: impl Fn() -> anyhow::Result<f64>,
         theirs: impl Fn(&Peer) -> Option<f64>,
     ) -> anyhow::Result<Rows> {
-        let mut rows = Rows { ours: Samples::of([]), peers: Vec::new() };
-        let mut mine = Vec::new();
-        let mut others: Vec<(String, Vec<f64>)> = vec![(String::new(), Vec::new()); self.peers.len()];
-        for _ in 0..self.size.repeats {
-            mine.push(ours()?);
-            for (program, (name, rates)) in self.peers.iter().zip(&mut others) {
-                let database = self.scene.database();
-                let peer = ask(program, &database.address(), part, self.size)?;
-                rates.push(theirs(&peer).unwrap_or(f64::NAN));
-                *name = format!("{} {}", peer.peer, peer.version);
-            }
-        }
-        rows.ours = Samples::of(mine);
-        rows.peers = others.into_iter().map(|(name, rates)| (name, Samples::of(rates))).collect();
-        Ok(rows)
+        let size = [("--jobs", self.size.jobs), ("--picks", self.size.picks)];
+        let database = || self.scene.database();
+        beside(self.size.repeats, self.peers, part, &size, database, Database::address, ours, theirs)
     }
-}
-
-/// Ours, and what each peer did in the same rounds.
-struct Rows {
-    ours: Samples,
-    peers: Vec<(String, Samples)>,
-}
-
-impl Rows {
-    fn against(&self, name: &str, unit: &'static str, bar: impl Fn(&str) -> Option<Bar>) -> Vec<Figure> {
-        let one = |(peer, rates): &(String, Samples)| {
-            let bar = bar(peer.split(' ').next().unwrap_or_default());
-            figure(name, unit, &self.ours, Some((peer.clone(), rates.clone())), bar)
-        };
-        self.peers.iter().map(one).collect()
-    }
-}
-
-fn figure(
-    name: &str,
-    unit: &'static str,
-    ours: &Samples,
-    other: Option<(String, Samples)>,
-    bar: Option<Bar>,
-) -> Figure {
-    Figure { name: name.to_owned(), unit, ours: ours.clone(), other, bar }
-}
-
-/// Runs a peer's program for one part.
-fn ask(program: &Path, address: &str, part: &str, size: Size) -> anyhow::Result<Peer> {
-    let output = Command::new(program)
-        .args(["--url", address, "--only", part])
-        .args(["--jobs", &size.jobs.to_string(), "--picks", &size.picks.to_string()])
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .with_context(|| format!("{} does not start", program.display()))?;
-    anyhow::ensure!(output.status.success(), "{} failed", program.display());
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("{} printed no figures", program.display()))
 }

@@ -27,6 +27,8 @@ enum What {
     Service,
     /// Several nodes on a private Postgres server
     Postgres,
+    /// High volume on private Redis servers
+    Redis,
     /// Durable jobs: steps, fan-out, limits
     Jobs,
 }
@@ -42,6 +44,7 @@ pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
         What::Engine => engine(arguments, &target),
         What::Service => service(arguments, &target),
         What::Postgres => postgres(arguments, &target),
+        What::Redis => redis(arguments, &target),
         What::Jobs => jobs(arguments, &target),
     }
 }
@@ -59,6 +62,13 @@ fn postgres(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     let mut bench = program(arguments, target, "bench-postgres.json");
     beside(&mut bench, arguments, &POSTGRES_PEERS, target)?;
     run(bench.arg("postgres"))
+}
+
+fn redis(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    crate::setup::servers()?;
+    run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
+    let mut bench = program(arguments, target, "bench-redis.json");
+    run(bench.arg("redis"))
 }
 
 fn jobs(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {

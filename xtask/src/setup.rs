@@ -66,7 +66,7 @@ pub(crate) fn setup() -> anyhow::Result<()> {
     PYTHON_TOOLS.into_iter().try_for_each(python_tool)
 }
 
-/// Installs Postgres and PgBouncer as programs alone: tests start their own, and nothing else is to listen afterwards.
+/// Installs Postgres, PgBouncer and Redis as programs alone: tests start their own, and nothing else is to listen afterwards.
 pub(crate) fn servers() -> anyhow::Result<()> {
     let has_bouncer = works("pgbouncer", &["--version"]) || works("/usr/sbin/pgbouncer", &["--version"]);
     let missing = "a server of the tests is missing: install Postgres 13 or later and PgBouncer";
@@ -75,6 +75,11 @@ pub(crate) fn servers() -> anyhow::Result<()> {
         let no_cluster = "/etc/postgresql-common/createcluster.d/redrive.conf";
         let _no_cluster = Passing::put(no_cluster, "create_main_cluster = false\n")?;
         install(missing, &["postgresql"])?;
+    }
+    if !works("redis-server", &["--version"]) || !works("redis-cli", &["--version"]) {
+        let missing = "a server of the tests is missing: install Redis 7 or later";
+        let _no_service = no_service(missing)?;
+        install(missing, &["redis-server", "redis-tools"])?;
     }
     if !has_bouncer {
         let _no_service = no_service(missing)?;
