@@ -294,3 +294,16 @@ async fn remember_signal_cancel_and_prune_go_by_their_indexes() {
         check_looks(&plan(&client, include_str!("../sql/prune.sql"), &prune).await, passed_over);
     }
 }
+
+#[tokio::test]
+async fn exports_walk_the_ids_from_where_they_stopped() {
+    let (_server, client) = backlog().await;
+    for prepare in ["SELECT 1", "ANALYZE"] {
+        client.batch_execute(prepare).await.expect("prepared");
+        for after in [None, Some(Uuid::from_u128(u128::MAX / 2))] {
+            let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::UUID), (&LIMIT, Type::INT8)];
+            let plan = plan(&client, include_str!("../sql/export.sql"), &parameters).await;
+            check_reads(&plan, LIMIT as f64 + 2.0);
+        }
+    }
+}

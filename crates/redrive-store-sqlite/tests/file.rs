@@ -237,6 +237,7 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
             "COVERING INDEX redrive_children (parent=? AND branch=? AND state<?)",
         ),
         (include_str!("../sql/sweep.sql"), "INDEX redrive_awaiting (id>?)"),
+        (include_str!("../sql/export.sql"), "INDEX redrive_ids (id>?)"),
     ] {
         // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
         // The list of wanted lanes is a handful of numbers, looked up row by row.

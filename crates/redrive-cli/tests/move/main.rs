@@ -3,6 +3,8 @@
 mod stage;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,7 @@ async fn everything_comes_over_to_a_server_and_back_into_a_file() {
     let was = content(&*open(&first).await).await;
     let states: Vec<State> = was.parcels.values().map(|parcel| parcel.job.state).collect();
     assert!(State::ALL.iter().all(|state| states.contains(state)), "every state is there");
+    assert_eq!(was.promises.len(), 1);
 
     let text = printed(&run(&first, &second, &[]));
     assert!(text.contains(&format!("{JOBS} jobs and ")) && text.contains("stays sealed"), "{text}");
@@ -232,16 +235,52 @@ async fn a_move_that_would_mix_stores_up_is_refused_and_says_what_to_do() {
     assert!(complaint(&run(&c, &a, &[])).contains("was itself moved"));
 
     let doctor = |store: &str| {
-        let mut redrive = std::process::Command::new(env!("CARGO_BIN_EXE_redrive"));
+        let mut redrive = Command::new(env!("CARGO_BIN_EXE_redrive"));
         printed(&redrive.args(["doctor", "--store", store]).output().expect("it starts"))
     };
     let found = doctor(&a);
     assert!(found.contains(&format!("was moved to {b}")) && found.contains("redrive move --lift"), "{found}");
-    let mut lift = std::process::Command::new(env!("CARGO_BIN_EXE_redrive"));
+    let mut lift = Command::new(env!("CARGO_BIN_EXE_redrive"));
     assert!(
         printed(&lift.args(["move", "--lift", &a]).output().expect("it starts"))
             .contains("open for work again")
     );
     assert!(!doctor(&a).contains("seal"));
     assert_eq!(open(&a).await.claim(request(9, Duration::ZERO)).await.expect("claim").jobs.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_cannot_be_read_are_named_and_left_behind_only_when_told_so() {
+    let (folder, server) = (Folder::new(), Postgres::start());
+    let (from, to) = (server.address(), folder.store("target.db"));
+    enqueue(&*open(&from).await, 0..5).await;
+    let damaged = Uuid::from_u128(3);
+    server.run(&format!("UPDATE redrive.jobs SET policy = 'no policy' WHERE id = '{damaged}'"));
+    let said = complaint(&run(&from, &to, &[]));
+    assert!(said.contains(&damaged.to_string()) && said.contains("--leave-behind"), "{said}");
+    assert_eq!(
+        open(&to).await.claim(request(9, Duration::ZERO)).await.expect("claim").jobs,
+        [],
+        "it stays closed"
+    );
+    let text = printed(&run(&from, &to, &["--leave-behind"]));
+    assert!(text.contains(&format!("left behind: job {damaged}")) && text.contains("4 jobs and "), "{text}");
+    assert_eq!(open(&to).await.claim(request(9, Duration::ZERO)).await.expect("claim").jobs.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_on_a_store_that_was_moved_says_where_it_went() {
+    let folder = Folder::new();
+    let (from, to) = (folder.store("source.db"), folder.store("target.db"));
+    enqueue(&*open(&from).await, 0..1).await;
+    printed(&run(&from, &to, &[]));
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_redrive"));
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--store", &from]).current_dir(folder.path("."));
+    let mut serve = serve.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let log = BufReader::new(serve.stderr.take().expect("a log"));
+    let said = log.lines().map_while(Result::ok).find(|line| line.contains("was moved to"));
+    serve.kill().expect("it is killed");
+    serve.wait().expect("it is gone");
+    let said = said.expect("it says so before it ends");
+    assert!(said.contains(&to) && said.contains("--lift"), "{said}");
 }

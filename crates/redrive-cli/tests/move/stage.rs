@@ -9,7 +9,7 @@ use std::time::Duration;
 use redrive::{Redrive, Schedule, Task};
 use redrive_core::records::{Change, Expect};
 use redrive_core::steps::{Memory, Signal, Step, StepKind};
-use redrive_core::store::{Backend, ClaimRequest, Enqueued, Settlement};
+use redrive_core::store::{Backend, ClaimRequest, Enqueued, Retention, Settlement};
 use redrive_core::transfer::{Exported, Parcel, Promise, Slot};
 use redrive_core::{
     Await, Entry, IdempotencyKey, Job, JobId, Kind, NewJob, Order, Partition, PartitionKey, Policy, Priority,
@@ -120,8 +120,12 @@ impl Task for Tick {
 pub(crate) async fn fill(address: &str, jobs: u128) {
     let redrive = Redrive::open(address).await.expect("the store opens");
     let store = redrive.backend().clone();
-    redrive.schedule("hourly", Schedule::every(Duration::from_secs(3600)), Tick).await.expect("a schedule");
+    redrive
+        .schedule("hourly", Schedule::every(Duration::from_secs(3600)).expect("legal"), Tick)
+        .await
+        .expect("a schedule");
     let policy = catalog::put_inline(&*store, &Policy::default()).await.expect("a policy");
+    promise(&*store, &policy).await;
     let made: Vec<NewJob> = (0..jobs).map(|n| sort_of_job(n, &policy)).collect();
     for some in made.chunks(500) {
         let answers = store.enqueue(some.to_vec()).await.expect("enqueue");
@@ -139,6 +143,19 @@ pub(crate) async fn fill(address: &str, jobs: u128) {
     store.hold(every(7)).await.expect("hold");
     store.redrive(every(11)).await.expect("redrive");
     signal(&*store, &every(13)).await;
+}
+
+/// A unique key that is promised for longer than its job is kept.
+async fn promise(store: &dyn Backend, policy: &redrive_core::PolicyRef) {
+    let rule = UniqueRule::For(Duration::from_secs(3600));
+    let unique = Some(Unique { key: UniqueKey::new("promised").expect("legal"), rule });
+    let kind = Kind::new("mail").expect("legal");
+    let job = NewJob { unique, ..NewJob::new(JobId(Uuid::max()), kind, policy.clone(), Vec::new()) };
+    store.enqueue(vec![job]).await.expect("enqueue");
+    let claimed = store.claim(request(1, Duration::from_secs(9))).await.expect("claim").jobs;
+    store.settle(vec![Settlement::new(claimed[0].lease(), Verdict::Complete(None))]).await.expect("settle");
+    let at_once = Retention { succeeded: Duration::ZERO, dead: Duration::ZERO, cancelled: Duration::ZERO };
+    assert_eq!(store.prune(at_once, 1).await.expect("prune"), 1);
 }
 
 fn sort_of_job(n: u128, policy: &redrive_core::PolicyRef) -> NewJob {

@@ -33,6 +33,7 @@ pub(super) struct Open {
 #[derive(Serialize, Deserialize)]
 struct State {
     from: String,
+    merge: bool,
     cursor: Option<Uuid>,
     done: bool,
 }
@@ -63,6 +64,9 @@ impl Move {
             self.open_target(&seal).await?;
             return Ok(Begun::Done(seal));
         }
+        if known.as_ref().is_some_and(|known| known.merge && !self.merge) {
+            return Err(Error::Move("this move was begun with --merge; add it again to go on".to_owned()));
+        }
         self.seal_target(&seal, known.is_some()).await?;
         let cursor = known.and_then(|state| state.cursor).map(JobId);
         Ok(Begun::Open(Open { seal, cursor }))
@@ -78,7 +82,8 @@ impl Move {
 
     /// Notes how far the jobs are copied.
     pub(super) async fn note(&self, seal: &Seal, cursor: Option<JobId>) -> Result<(), Error> {
-        let state = State { from: self.from.shown.clone(), cursor: cursor.map(|id| id.0), done: seal.done };
+        let cursor = cursor.map(|id| id.0);
+        let state = State { from: self.from.shown.clone(), merge: self.merge, cursor, done: seal.done };
         let value = serde_json::to_vec(&state).unwrap_or_default();
         put(&*self.to.backend, MOVE, &seal.transfer.to_string(), Expect::Any, Some(value)).await.map(drop)
     }
