@@ -24,6 +24,7 @@ mod stage;
 mod stats;
 mod steps;
 mod transfer;
+mod transfer_records;
 mod unique;
 mod verdicts;
 mod wait;
@@ -180,6 +181,7 @@ fn all() -> impl Iterator<Item = &'static Behaviour> {
         records::BEHAVIOURS,
         catalog::BEHAVIOURS,
         transfer::BEHAVIOURS,
+        transfer_records::BEHAVIOURS,
     ]
     .into_iter()
     .flatten()

@@ -108,13 +108,13 @@ fn worker(store: Arc<dyn Backend>, runs: &Runs) -> (CancellationToken, tokio::ta
     let (stop, runs) = (CancellationToken::new(), runs.clone());
     let settings = Settings { concurrency: 8, ..Settings::default() };
     let handler = move |cx: Context| {
-        *runs.lock().unwrap().entry(cx.job.id).or_default() += 1;
+        *runs.lock().expect("no panic").entry(cx.job.id).or_default() += 1;
         async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Outcome::Done(None)
         }
     };
-    let worker = Worker::new(store, settings).unwrap().on(Kind::new("work").unwrap(), handler);
+    let worker = Worker::new(store, settings).expect("legal").on(Kind::new("work").expect("legal"), handler);
     let ended = stop.clone();
     let task = tokio::spawn(async move {
         worker.run_until(ended.cancelled_owned()).await.expect("it works");
@@ -124,7 +124,9 @@ fn worker(store: Arc<dyn Backend>, runs: &Runs) -> (CancellationToken, tokio::ta
 
 async fn enqueue(store: &dyn Backend, ids: std::ops::Range<u128>) {
     let policy = catalog::put_inline(store, &Policy::default()).await.expect("a policy");
-    let new = |n| NewJob::new(JobId(Uuid::from_u128(n)), Kind::new("work").unwrap(), policy.clone(), vec![1]);
+    let new = |n| {
+        NewJob::new(JobId(Uuid::from_u128(n)), Kind::new("work").expect("legal"), policy.clone(), vec![1])
+    };
     store.enqueue(ids.map(new).collect()).await.expect("enqueue");
 }
 
@@ -151,7 +153,7 @@ async fn workers_that_live_at_the_source_run_nothing_that_was_moved() {
     };
     enqueue(&*source, 10_000..10_100).await;
     printed(&moving.await.expect("it ends"));
-    let at_source_ran = runs.lock().unwrap().len();
+    let at_source_ran = runs.lock().expect("no panic").len();
     assert!(at_source_ran < 1000, "the source was still at work when it was moved");
     enqueue(&*source, 20_000..20_050).await;
     printed(&run(&from, &to, &[]));
@@ -163,7 +165,7 @@ async fn workers_that_live_at_the_source_run_nothing_that_was_moved() {
         stop.cancel();
         task.await.expect("it ends in good order");
     }
-    let runs = runs.lock().unwrap();
+    let runs = runs.lock().expect("no panic");
     assert_eq!((runs.len(), runs.values().max()), (1050, Some(&1)), "each job ran once, at one of the two");
 }
 

@@ -167,8 +167,8 @@ fn sort_of_job(n: u128, policy: &redrive_core::PolicyRef) -> NewJob {
         queue: Queue::new(["default", "slow"][n as usize % 2]).expect("legal"),
         tenant: Tenant::new(["", "acme"][n as usize / 2 % 2]).expect("legal"),
         priority: Priority::new((n % 10) as u8).expect("legal"),
-        metadata: (n % 4 == 0).then(|| format!(r#"{{"n":{n}}}"#)),
-        subject: (n % 6 == 0).then(|| name("subject")),
+        metadata: n.is_multiple_of(4).then(|| format!(r#"{{"n":{n}}}"#)),
+        subject: n.is_multiple_of(6).then(|| name("subject")),
         ..NewJob::new(id, kind, policy.clone(), vec![n as u8; (n % 2048) as usize])
     };
     match n % 8 {
