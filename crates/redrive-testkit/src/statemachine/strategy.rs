@@ -52,7 +52,7 @@ impl ReferenceStateMachine for Machine {
             2 => ids().prop_map(Call::RunNow),
             1 => ids().prop_map(Call::Discard),
             1 => ids().prop_map(Call::Get),
-            2 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
+            4 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
             8 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
             8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),
