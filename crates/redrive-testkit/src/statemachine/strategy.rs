@@ -46,13 +46,13 @@ impl ReferenceStateMachine for Machine {
             11 => claim().prop_map(Call::Claim),
             14 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
             2 => (vec_of(select(leases.clone()), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
-            3 => reclaim().prop_map(Call::Reclaim),
+            6 => reclaim().prop_map(Call::Reclaim),
             2 => ids().prop_map(Call::Cancel),
             3 => ids().prop_map(Call::Redrive),
             2 => ids().prop_map(Call::RunNow),
             1 => ids().prop_map(Call::Discard),
             1 => ids().prop_map(Call::Get),
-            4 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
+            6 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
             8 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
             8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),
@@ -307,9 +307,9 @@ fn retention() -> impl Strategy<Value = Retention> {
 fn change() -> impl Strategy<Value = Change> {
     let value = option::of(select(vec![b"".to_vec(), b"{}".to_vec()]));
     // Mostly open, so that there is something to see.
-    let seal = option::weighted(0.2, Just(Vec::new()));
+    let seal = option::weighted(0.4, Just(Vec::new()));
     let place = prop_oneof![
-        1 => (Just(SEALED), select(vec![MOVED_AWAY, BEING_FILLED]), seal),
+        2 => (Just(SEALED), select(vec![MOVED_AWAY, BEING_FILLED]), seal),
         3 => (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"]), value.clone()),
         3 => (Just("setting"), select(vec!["x", "y"]), value),
         3 => (Just(QUOTA), select(QUEUES.to_vec()), option::weighted(0.8, quota())),
