@@ -87,6 +87,11 @@ impl Proxy {
         self.state.plan(needle, Cut::BeforeRequest);
     }
 
+    /// How many connections were accepted, those too that were reset at once.
+    pub fn accepted(&self) -> u64 {
+        self.state.accepted.load(Ordering::SeqCst)
+    }
+
     /// How many cuts at a request there have been.
     pub fn faults(&self) -> u64 {
         self.state.faults.load(Ordering::SeqCst)
@@ -108,6 +113,7 @@ struct State {
     weather: watch::Sender<Weather>,
     planned: Mutex<Option<(Vec<u8>, Cut)>>,
     faults: AtomicU64,
+    accepted: AtomicU64,
 }
 
 struct Door {
@@ -134,6 +140,7 @@ impl State {
             weather: watch::Sender::new(Weather { frozen: false, delay: Duration::ZERO }),
             planned: Mutex::new(None),
             faults: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
         }
     }
 
@@ -213,6 +220,7 @@ async fn serve(listener: std::net::TcpListener, to: SocketAddr, state: Arc<State
     let listener = TcpListener::from_std(listener).expect("a runtime takes a listener");
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
+        state.accepted.fetch_add(1, Ordering::SeqCst);
         match state.admit() {
             Some(member) => drop(tokio::spawn(carry(client, to, Arc::clone(&state), member))),
             None => reset(client),
