@@ -49,6 +49,24 @@ impl Redis {
         server
     }
 
+    /// Starts one with copies of the files of another, such as what a power cut has left of them.
+    pub fn start_from(files: &Path, settings: &[(&str, &str)]) -> Self {
+        let mut server = Self::start_with(settings);
+        server.kill();
+        let log = server.folder.join("appendonlydir");
+        std::fs::remove_dir_all(&log).expect("a folder of our own can be removed");
+        let mut copy = command("cp");
+        copy.arg("-r").arg(files.join("appendonlydir")).arg(&log);
+        printed(copy);
+        server.restart();
+        server
+    }
+
+    /// Where its files are.
+    pub fn files(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Its URL.
     pub fn address(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)

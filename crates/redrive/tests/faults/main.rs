@@ -12,6 +12,7 @@ mod full;
 mod idle;
 mod locks;
 mod node;
+mod power;
 mod redis;
 mod scene;
 #[path = "../victim/mod.rs"]
@@ -21,7 +22,7 @@ fn main() {
     victim::program::run(&TESTS, node::main);
 }
 
-const TESTS: [victim::program::Test; 11] = [
+const TESTS: [victim::program::Test; 12] = [
     ("killed_and_restarted_under_load", crashes::killed_and_restarted_under_load),
     ("cut_in_the_middle_of_a_commit", commits::cut_in_the_middle_of_a_commit),
     ("frozen_for_three_leases", frozen::frozen_for_three_leases),
@@ -35,6 +36,7 @@ const TESTS: [victim::program::Test; 11] = [
         idle::an_idle_node_makes_at_most_two_statements_a_second,
     ),
     ("redis_killed_and_restarted_under_load", redis::redis_killed_and_restarted_under_load),
+    ("redis_power_cut_loses_no_more_than_was_said", power::redis_power_cut_loses_no_more_than_was_said),
     (
         "redis_cluster_moves_slots_and_loses_a_primary_under_load",
         redis::redis_cluster_moves_slots_and_loses_a_primary_under_load,

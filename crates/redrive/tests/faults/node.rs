@@ -33,6 +33,7 @@ pub(crate) fn main(arguments: &[String]) {
             ["clocks", address, journal, _] => {
                 crate::clocks::enqueue_and_work(address, journal.as_ref()).await
             }
+            ["power", disk, image, fsync] => crate::power::cut(disk.as_ref(), image.as_ref(), fsync).await,
             ["full", disk] => crate::full::fill(disk.as_ref()).await,
             other => panic!("no such child: {other:?}"),
         }
