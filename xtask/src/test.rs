@@ -1,5 +1,7 @@
 //! Everything that must pass before a change is done.
 
+use std::process::Command;
+
 use crate::run::{cargo, run};
 use crate::{setup, tidy};
 
@@ -8,13 +10,20 @@ pub(crate) fn test() -> anyhow::Result<()> {
     setup::setup()?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::tidy()?;
-    run(cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
-    run(cargo().args(["test", "--workspace", "--locked"]))?;
-    run(cargo().env("RUSTDOCFLAGS", "-D warnings").args([
+    run(once().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    run(once().args(["test", "--workspace", "--locked"]))?;
+    run(once().env("RUSTDOCFLAGS", "-D warnings").args([
         "doc",
         "--workspace",
         "--no-deps",
         "--locked",
         "--quiet",
     ]))
+}
+
+/// What is built from nothing and then thrown away need not be prepared for the next change.
+fn once() -> Command {
+    let mut cargo = cargo();
+    cargo.env("CARGO_INCREMENTAL", "0");
+    cargo
 }

@@ -20,6 +20,10 @@ pub use crate::listing::{Cursor, Filter, Page, PageRequest};
 
 /// The life of a job. Each method is one atomic write or read; results stand in the order of what was asked.
 ///
+/// A store that spreads jobs over partitions applies a batch partition by partition, each in one atomic write, and takes
+/// jobs of equal priority from partitions in turn. Everything that belongs to one job, and every name within its tenant, is
+/// in one partition unless its address says otherwise.
+///
 /// A store applies what it is told and decides nothing: it never compares attempts with a limit.
 #[async_trait]
 pub trait Store: Send + Sync {
