@@ -62,15 +62,21 @@ async fn work(mut connection: MultiplexedConnection) -> anyhow::Result<usize> {
     let mut done = 0;
     loop {
         let mut call = claim.prepare_invoke();
-        KEYS.iter().for_each(|key| drop(call.key(*key)));
+        for key in KEYS {
+            call.key(key);
+        }
         call.arg(i64::MAX / 1024).arg(CLAIM);
         let jobs: Vec<(String, Vec<u8>)> = call.invoke_async(&mut connection).await?;
         if jobs.is_empty() {
             return Ok(done);
         }
         let mut call = complete.prepare_invoke();
-        KEYS.iter().for_each(|key| drop(call.key(*key)));
-        jobs.iter().for_each(|(id, _)| drop(call.arg(id)));
+        for key in KEYS {
+            call.key(key);
+        }
+        for (id, _) in &jobs {
+            call.arg(id);
+        }
         done += call.invoke_async::<usize>(&mut connection).await?;
     }
 }

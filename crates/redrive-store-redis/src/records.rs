@@ -77,14 +77,18 @@ impl RedisStore {
     }
 }
 
-/// A record from VERSION:THERE:VALUE.
-fn read(id: String, slot: &[u8]) -> Result<Option<Record>, StoreError> {
+/// A record, if it was not removed.
+pub(crate) fn read(id: String, slot: &[u8]) -> Result<Option<Record>, StoreError> {
+    let (version, value) = read_slot(&id, slot)?;
+    Ok(value.map(|value| Record { id, version, value }))
+}
+
+/// The version and the value of a record, or of its removal, from VERSION:THERE:VALUE.
+pub(crate) fn read_slot(id: &str, slot: &[u8]) -> Result<(u64, Option<Vec<u8>>), StoreError> {
     let mut parts = slot.splitn(3, |byte| *byte == b':');
-    let damaged = || StoreError::Corrupt(format!("record {id:?} cannot be read"));
-    let (Some(version), Some(there), Some(value)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err(damaged());
+    let version = parts.next().and_then(|part| std::str::from_utf8(part).ok()?.parse().ok());
+    let (Some(version), Some(there), Some(value)) = (version, parts.next(), parts.next()) else {
+        return Err(StoreError::Corrupt(format!("record {id:?} cannot be read")));
     };
-    let version = std::str::from_utf8(version).ok().and_then(|text| text.parse().ok()).ok_or_else(damaged)?;
-    let value = value.to_vec();
-    Ok((there == b"1").then_some(Record { id, version, value }))
+    Ok((version, (there == b"1").then(|| value.to_vec())))
 }

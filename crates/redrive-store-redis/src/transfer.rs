@@ -17,7 +17,7 @@ use crate::homes::Home;
 use crate::open::{Arguments, Inner, by_partition};
 use crate::row::SEPARATOR;
 use crate::settings::{Settings, is_setting};
-use crate::{RedisStore, answer, attempts, recall, row, script};
+use crate::{RedisStore, answer, attempts, recall, records, row, script};
 
 /// Jobs to fetch at a time: each may come with a long log.
 const FETCHED: usize = 50;
@@ -75,11 +75,9 @@ impl Transfer for RedisStore {
             let flat = answer::items(answer::flat(self.inner.send(command).await?))?;
             let mut of_kind = Vec::new();
             for pair in flat.chunks_exact(2) {
-                of_kind.push(read_slot(
-                    &kind,
-                    answer::text(pair[0].clone())?,
-                    &answer::bytes(pair[1].clone())?,
-                )?);
+                let id = answer::text(pair[0].clone())?;
+                let (version, value) = records::read_slot(&id, &answer::bytes(pair[1].clone())?)?;
+                of_kind.push(Slot { kind: kind.clone(), id, version, value });
             }
             of_kind.retain(|slot| after.is_none_or(|after| (slot.kind.as_str(), slot.id.as_str()) > after));
             of_kind.sort_unstable_by(|one, other| one.id.cmp(&other.id));
@@ -306,16 +304,6 @@ fn write(arguments: &mut Arguments, parcel: &Parcel) {
     }
     arguments.count(signals.len());
     signals.iter().for_each(|signal| arguments.bytes(&write_signal(signal)));
-}
-
-fn read_slot(kind: &str, id: String, slot: &[u8]) -> Result<Slot, StoreError> {
-    let mut parts = slot.splitn(3, |byte| *byte == b':');
-    let version = parts.next().and_then(|part| std::str::from_utf8(part).ok()?.parse().ok());
-    let (Some(version), Some(there), Some(value)) = (version, parts.next(), parts.next()) else {
-        return Err(StoreError::Corrupt(format!("record {kind}/{id} cannot be read")));
-    };
-    let value = (there == b"1").then(|| value.to_vec());
-    Ok(Slot { kind: kind.to_owned(), id, version, value })
 }
 
 fn flags(value: Value) -> Result<Vec<bool>, StoreError> {
