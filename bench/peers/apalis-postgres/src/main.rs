@@ -57,6 +57,7 @@ struct Running {
 
 impl Peer for Apalis {
     type Worker = Running;
+    type Database = PgPool;
     const NAME: &'static str = "apalis-postgres";
     const BATCH_CALLERS: usize = 4;
 

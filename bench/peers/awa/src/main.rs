@@ -73,6 +73,7 @@ impl Enqueue for Awa {
 
 impl Peer for Awa {
     type Worker = Client;
+    type Database = PgPool;
     const NAME: &'static str = "awa";
     const BATCH_CALLERS: usize = 4;
 

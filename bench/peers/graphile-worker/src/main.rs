@@ -89,6 +89,7 @@ impl Enqueue for Graphile {
 
 impl Peer for Graphile {
     type Worker = (Arc<Worker>, JoinHandle<Result<(), WorkerRuntimeError>>);
+    type Database = PgPool;
     const NAME: &'static str = "graphile_worker";
     const BATCH_CALLERS: usize = 4;
 

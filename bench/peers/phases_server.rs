@@ -1,0 +1,195 @@
+//! What peers on a database server share beyond the phases: their command line and the order of
+//! the phases.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::time::sleep;
+
+use crate::phases::{self, Enqueue, Notes, Phase, Probe, Report};
+
+/// Pauses between pickups.
+const PAUSE_MS: Range<u64> = 20..120;
+/// Leftovers of the phases before pickup are waited for this long.
+const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+/// A worker that was just started gets this long to listen before the first pickup.
+const LISTEN_WAIT: Duration = Duration::from_secs(1);
+
+/// A connection beside the peer's own, which asks the database.
+pub trait Database {
+    /// What of the acknowledged survives a power cut, by the server's settings.
+    fn durability(&self) -> impl Future<Output = Result<String>>;
+    /// Does what the server would do by itself within a minute after a load.
+    fn settle_down(&self) -> impl Future<Output = Result<()>>;
+}
+
+/// A job queue on a database server.
+pub trait Peer: Enqueue {
+    /// What runs jobs until it is stopped.
+    type Worker;
+    type Database: Database;
+
+    const NAME: &'static str;
+    /// How many connections enqueue batches at once.
+    const BATCH_CALLERS: usize;
+
+    fn settings() -> String;
+    fn version() -> Result<String>;
+    fn start(&self, load: Load, probe: &Arc<Probe>) -> impl Future<Output = Result<Self::Worker>>;
+    fn stop(&self, worker: Self::Worker) -> impl Future<Output = Result<()>>;
+    /// How many of all `added` jobs the database has as done.
+    fn done(&self, reader: &Self::Database, added: usize) -> impl Future<Output = Result<usize>>;
+}
+
+/// What a worker is started for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    Backlog,
+    Idle,
+}
+
+/// The command line.
+pub struct Args {
+    pub url: String,
+    jobs: usize,
+    picks: usize,
+    only: Option<Part>,
+}
+
+/// The part of the figures to measure, so that repeats of several programs can take turns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Enqueue,
+    Drain,
+    Pickup,
+}
+
+impl Args {
+    pub fn parse() -> Result<Self> {
+        let (mut url, mut jobs, mut picks, mut only) = (None, None, 200, None);
+        let mut words = std::env::args().skip(1);
+        while let Some(flag) = words.next() {
+            let value = words.next().with_context(|| format!("{flag} needs a value"))?;
+            match flag.as_str() {
+                "--url" => url = Some(value),
+                "--jobs" => jobs = Some(value.parse().context("--jobs")?),
+                "--picks" => picks = value.parse().context("--picks")?,
+                "--only" => only = Some(Part::parse(&value)?),
+                _ => bail!("unknown flag {flag}"),
+            }
+        }
+        let url = url.context("--url is required")?;
+        let jobs = jobs.context("--jobs is required")?;
+        Ok(Self { url, jobs, picks, only })
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+}
+
+impl Part {
+    fn parse(word: &str) -> Result<Self> {
+        match word {
+            "enqueue" => Ok(Self::Enqueue),
+            "drain" => Ok(Self::Drain),
+            "pickup" => Ok(Self::Pickup),
+            _ => bail!("--only takes enqueue, drain or pickup"),
+        }
+    }
+}
+
+/// Runs the phases asked for and prints the line.
+pub async fn measure<P: Peer>(args: &Args, peer: P, reader: P::Database) -> Result<()> {
+    let mut run = Run { peer, reader, added: 0, notes: Notes::default() };
+    let (mut batch, mut drained, mut singles) = (None, None, None);
+    if args.wants(Part::Enqueue) || args.wants(Part::Drain) {
+        batch = Some(run.enqueue_batches(args.jobs).await?);
+    }
+    if args.wants(Part::Drain) {
+        drained = Some(run.drain().await?);
+    }
+    if args.wants(Part::Enqueue) {
+        singles = Some(run.enqueue_singles(phases::singles(args.jobs)).await?);
+    }
+    let picks = if args.wants(Part::Pickup) { args.picks } else { 0 };
+    let waits = run.pickups(picks).await?;
+    Report {
+        peer: P::NAME,
+        version: P::version()?,
+        durability: run.reader.durability().await?,
+        settings: P::settings(),
+        enqueue_batch_per_s: batch.filter(|_| args.wants(Part::Enqueue)).and_then(Phase::per_s),
+        enqueue_one_by_one_64_tasks_per_s: singles.and_then(Phase::per_s),
+        drain_per_s: drained.and_then(Phase::per_s),
+        pickup_p50_ms: phases::percentile_ms(&waits, 50.0),
+        pickup_p99_ms: phases::percentile_ms(&waits, 99.0),
+        note: run.notes.joined(),
+    }
+    .print()
+}
+
+struct Run<P: Peer> {
+    peer: P,
+    reader: P::Database,
+    /// Jobs the peer took so far.
+    added: usize,
+    notes: Notes,
+}
+
+impl<P: Peer> Run<P> {
+    async fn enqueue_batches(&mut self, jobs: usize) -> Result<Phase> {
+        let phase = phases::enqueue_batches(&self.peer, P::BATCH_CALLERS, jobs, &mut self.notes).await?;
+        self.added += phase.done;
+        Ok(phase)
+    }
+
+    async fn enqueue_singles(&mut self, jobs: usize) -> Result<Phase> {
+        let phase = phases::enqueue_singles(&self.peer, jobs, &mut self.notes).await?;
+        self.added += phase.done;
+        Ok(phase)
+    }
+
+    /// The clock starts before the worker does.
+    async fn drain(&mut self) -> Result<Phase> {
+        let probe = Arc::new(Probe::new());
+        let start = Instant::now();
+        let worker = self.peer.start(Load::Backlog, &probe).await?;
+        let count = async || self.peer.done(&self.reader, self.added).await;
+        let phase = phases::drain(self.added, start, &probe, count, &mut self.notes).await?;
+        self.peer.stop(worker).await?;
+        Ok(phase)
+    }
+
+    async fn pickups(&mut self, picks: usize) -> Result<Vec<Duration>> {
+        if picks == 0 || !self.settle().await? {
+            return Ok(Vec::new());
+        }
+        let probe = Arc::new(Probe::new());
+        let worker = self.peer.start(Load::Idle, &probe).await?;
+        sleep(LISTEN_WAIT).await;
+        let waits = phases::pickups(&self.peer, &probe, picks, PAUSE_MS, &mut self.notes).await;
+        self.peer.stop(worker).await?;
+        Ok(waits)
+    }
+
+    /// Does what is left over from the phases before. False if it takes too long: the worker
+    /// is not idle then, and another job's start would be taken for the pickup.
+    async fn settle(&mut self) -> Result<bool> {
+        let start = Instant::now();
+        let worker = self.peer.start(Load::Backlog, &Arc::new(Probe::new())).await?;
+        let mut settled = false;
+        while !settled && start.elapsed() < SETTLE_LIMIT {
+            sleep(Duration::from_millis(100)).await;
+            settled = self.peer.done(&self.reader, self.added).await? >= self.added;
+        }
+        self.peer.stop(worker).await?;
+        if !settled {
+            self.notes.add("pickup: left out, as jobs of the phases before were not done".to_owned());
+        }
+        self.reader.settle_down().await?;
+        Ok(settled)
+    }
+}
