@@ -1,5 +1,6 @@
 //! Looks at a server for what would hurt: each finding with its evidence and what to do.
 
+use redrive_core::transfer::{SEALED, Seal};
 use redrive_core::{Finding, Gravity, StoreError};
 
 use crate::RedisStore;
@@ -9,6 +10,7 @@ use crate::durability::{self, Server};
 use crate::error::Sorted;
 use crate::link::Link;
 use crate::open::{Options, Thread};
+use crate::settings;
 
 /// The oldest server that the scripts are tested on.
 const VERSION_MIN: u32 = 7;
@@ -28,21 +30,33 @@ async fn look(address: Address) -> Result<Vec<Finding>, StoreError> {
     let one = Address { connections: 1, ..address };
     let link = Link::open(&one, Options::default().patience).await?;
     let mut findings = durability::findings(&Server::all(&link).await?);
-    let info =
-        answer::text(link.send(redis::cmd("INFO").arg("everything")).await.sorted()?).unwrap_or_default();
-    let info = Info(&info);
-    findings.extend(version(&info));
-    findings.extend(memory(&info));
-    findings.extend(replicas(&info));
+    let mut info = redis::cmd("INFO");
+    info.arg("everything");
+    for (name, answer) in link.ask_each(info).await.sorted()? {
+        let text = answer::text(answer)?;
+        let info = Info { name: &name, text: &text };
+        findings.extend([version(&info), memory(&info), replicas(&info)].into_iter().flatten());
+    }
+    findings.extend(seals(&link, &one.prefix).await?);
     Ok(findings)
 }
 
+/// Whether the store was moved, or is being.
+async fn seals(link: &Link, prefix: &str) -> Result<Vec<Finding>, StoreError> {
+    let found = settings::each(link.send(&settings::all(prefix)).await.sorted()?)?;
+    let seals = found.iter().filter(|(kind, ..)| kind == SEALED);
+    Ok(seals.map(|(_, id, value)| Seal::finding(id, value)).collect())
+}
+
 /// What a server says about itself, a line for each word.
-struct Info<'a>(&'a str);
+struct Info<'a> {
+    name: &'a str,
+    text: &'a str,
+}
 
 impl Info<'_> {
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+        self.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
     }
 
     fn number(&self, name: &str) -> Option<f64> {
@@ -59,7 +73,7 @@ fn version(info: &Info<'_>) -> Option<Finding> {
             Gravity::Warning,
             "version",
             what,
-            format!("redis_version {version}"),
+            format!("{}: redis_version {version}", info.name),
             "upgrade the server",
         )
     })
@@ -68,7 +82,7 @@ fn version(info: &Info<'_>) -> Option<Finding> {
 fn memory(info: &Info<'_>) -> Option<Finding> {
     let (used, most) = (info.number("used_memory")?, info.number("maxmemory").filter(|most| *most > 0.0)?);
     (used / most >= MEMORY_WARNING).then(|| {
-        let evidence = format!("used_memory {used:.0} of maxmemory {most:.0}");
+        let evidence = format!("{}: used_memory {used:.0} of maxmemory {most:.0}", info.name);
         let what = "the server is about to refuse new jobs for want of memory";
         let remedy = "raise maxmemory, shorten the retention, or move ended jobs' bodies out of the payload";
         Finding::new(Gravity::Warning, "memory", what, evidence, remedy)
@@ -78,7 +92,7 @@ fn memory(info: &Info<'_>) -> Option<Finding> {
 /// A replica that takes over has not seen the last writes.
 fn replicas(info: &Info<'_>) -> Option<Finding> {
     let replicas = info.number("connected_slaves").filter(|n| *n > 0.0)?;
-    let evidence = format!("{replicas:.0} replicas are connected");
+    let evidence = format!("{}: {replicas:.0} connected", info.name);
     let what = "a failover loses what the replica had not received";
     let remedy = "set min-replicas-to-write 1 and min-replicas-max-lag 1 to bound it; stale workers are shut out either way";
     Some(Finding::new(Gravity::Note, "failover", what, evidence, remedy))
@@ -91,7 +105,7 @@ mod tests {
     #[test]
     fn what_is_near_its_end_is_found() {
         let found = |text: &str| {
-            let info = Info(text);
+            let info = Info { name: "it", text };
             [version(&info), memory(&info), replicas(&info)].map(|finding| finding.is_some())
         };
         let fine = "redis_version:7.0.15\r\nused_memory:10\r\nmaxmemory:0\r\nconnected_slaves:0\r\n";

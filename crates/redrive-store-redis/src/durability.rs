@@ -1,7 +1,6 @@
 //! How much of what was acknowledged an outage of the server can lose: read from its settings, not assumed.
 
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
-use redis::{RedisResult, Value};
+use redis::Value;
 use redrive_core::{Finding, Gravity, StoreError};
 
 use crate::address::Durability;
@@ -25,16 +24,8 @@ impl Server {
     pub(crate) async fn all(link: &Link) -> Result<Vec<Self>, StoreError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("GET").arg(&SETTINGS);
-        let answers: RedisResult<Vec<(String, Value)>> = match link {
-            Link::One(_) => link.send(&command).await.map(|value| vec![("the server".to_owned(), value)]),
-            Link::Many(links) => {
-                let everyone = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-                let all = links[0].clone().route_command(command, everyone).await;
-                all.map(by_server)
-            }
-        };
         // Who may not see the settings is told so.
-        let Ok(answers) = answers else {
+        let Ok(answers) = link.ask_each(command).await else {
             return Ok(vec![Self { name: "the server".to_owned(), ..Self::default() }]);
         };
         answers.into_iter().map(|(name, value)| Self::read(name, value)).collect()
@@ -162,17 +153,6 @@ pub(crate) fn findings(servers: &[Server]) -> Vec<Finding> {
         }
     });
     each.collect()
-}
-
-/// The answers of several servers by their names.
-fn by_server(value: Value) -> Vec<(String, Value)> {
-    match value {
-        Value::Map(pairs) => pairs
-            .into_iter()
-            .map(|(name, value)| (answer::text(name).unwrap_or_else(|_| "a server".to_owned()), value))
-            .collect(),
-        other => vec![("the cluster".to_owned(), other)],
-    }
 }
 
 #[cfg(test)]

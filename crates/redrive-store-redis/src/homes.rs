@@ -27,7 +27,7 @@ impl Layout {
 
     /// What the keys of records begin with.
     pub(crate) fn records_tag(&self) -> String {
-        format!("{{{}:records}}:", self.prefix)
+        records_tag(&self.prefix)
     }
 
     /// The partition of a job that is not told by its parent.
@@ -58,6 +58,11 @@ impl Layout {
         }
         (hash.finish() % self.partitions as u64) as usize
     }
+}
+
+/// What the keys of records begin with, however jobs are spread.
+pub(crate) fn records_tag(prefix: &str) -> String {
+    format!("{{{prefix}:records}}:")
 }
 
 /// FNV-1a: it must give the same on every machine for ever.

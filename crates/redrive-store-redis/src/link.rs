@@ -6,10 +6,12 @@ use std::time::Duration;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::{Client, Cmd, RedisError, RedisResult, Value};
 use redrive_core::StoreError;
 
 use crate::address::Address;
+use crate::answer;
 use crate::error::Sorted;
 use crate::script::Source;
 
@@ -61,6 +63,17 @@ impl Link {
         }
     }
 
+    /// Sends a command to every server that takes writes; each answer comes with its server's name.
+    pub(crate) async fn ask_each(&self, command: Cmd) -> RedisResult<Vec<(String, Value)>> {
+        match self {
+            Self::One(_) => Ok(vec![("the server".to_owned(), self.send(&command).await?)]),
+            Self::Many(links) => {
+                let everyone = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+                links[0].clone().route_command(command, everyone).await.map(by_server)
+            }
+        }
+    }
+
     /// Runs a script on what is under `tag`, and brings the script along where the server does not have it.
     pub(crate) async fn run(&self, script: &Source, tag: &str, arguments: &[Vec<u8>]) -> RedisResult<Value> {
         match self.send(&eval("EVALSHA", &script.hash, tag, arguments)).await {
@@ -81,6 +94,17 @@ pub(crate) fn cluster(address: &Address, patience: Duration) -> RedisResult<Clus
         .min_retry_wait(50)
         .max_retry_wait(1_000)
         .build()
+}
+
+/// The answers of several servers by their names.
+fn by_server(value: Value) -> Vec<(String, Value)> {
+    match value {
+        Value::Map(pairs) => pairs
+            .into_iter()
+            .map(|(name, value)| (answer::text(name).unwrap_or_else(|_| "a server".to_owned()), value))
+            .collect(),
+        other => vec![("the cluster".to_owned(), other)],
+    }
 }
 
 fn eval(verb: &str, script: &str, tag: &str, arguments: &[Vec<u8>]) -> Cmd {

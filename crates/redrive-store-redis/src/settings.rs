@@ -1,5 +1,6 @@
 //! The records that claims look at: which queues are paused, how much of each may run, and whether the store is sealed.
 
+use redis::{Cmd, Value};
 use redrive_core::quota::QUOTA;
 use redrive_core::records::{EVERY_QUEUE, PAUSED};
 use redrive_core::rooms::Quotas;
@@ -7,6 +8,7 @@ use redrive_core::transfer::{BEING_FILLED, SEALED};
 use redrive_core::{Queue, Quota, StoreError};
 
 use crate::answer;
+use crate::homes::records_tag;
 use crate::open::Inner;
 
 /// Between the kind and the id of a record among the settings.
@@ -15,6 +17,25 @@ const SEPARATOR: char = '\u{1f}';
 /// Whether claims look at records of this kind.
 pub(crate) fn is_setting(kind: &str) -> bool {
     kind == PAUSED || kind == QUOTA || kind == SEALED
+}
+
+/// Asks for all of them.
+pub(crate) fn all(prefix: &str) -> Cmd {
+    let mut command = redis::cmd("HGETALL");
+    command.arg(format!("{}settings", records_tag(prefix)));
+    command
+}
+
+/// Their kinds, ids and values.
+pub(crate) fn each(answer: Value) -> Result<Vec<(String, String, Vec<u8>)>, StoreError> {
+    let mut found = Vec::new();
+    let mut flat = answer::items(answer::flat(answer))?.into_iter();
+    while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
+        if let Some((kind, id)) = answer::text(name)?.split_once(SEPARATOR) {
+            found.push((kind.to_owned(), id.to_owned(), answer::bytes(value)?));
+        }
+    }
+    Ok(found)
 }
 
 /// What claims look at.
@@ -28,16 +49,12 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) async fn read(inner: &Inner) -> Result<Self, StoreError> {
-        let mut command = redis::cmd("HGETALL");
-        command.arg(format!("{}settings", inner.layout.records_tag()));
         let mut settings = Self::default();
-        let mut flat = answer::items(answer::flat(inner.send(command).await?))?.into_iter();
-        while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
-            let (name, value) = (answer::text(name)?, answer::bytes(value)?);
-            match name.split_once(SEPARATOR) {
-                Some((PAUSED, queue)) => settings.paused.push(queue.to_owned()),
-                Some((SEALED, id)) => settings.seals.push(id.to_owned()),
-                Some((QUOTA, queue)) => drop(settings.quotas.insert(queue.to_owned(), Quota::read(&value))),
+        for (kind, id, value) in each(inner.send(all(&inner.layout.prefix)).await?)? {
+            match kind.as_str() {
+                PAUSED => settings.paused.push(id),
+                SEALED => settings.seals.push(id),
+                QUOTA => drop(settings.quotas.insert(id, Quota::read(&value))),
                 _ => {}
             }
         }
