@@ -1,5 +1,6 @@
 //! `redrive move` as a user runs it: everything comes over once, whatever happens on the way.
 
+mod redis;
 mod stage;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use stage::{Folder, complaint, content, fill, open, printed, request, run, same, start};
+use stage::{Content, Folder, complaint, content, fill, open, printed, request, run, same, start};
 
 const JOBS: u128 = 3000;
 
@@ -55,28 +56,7 @@ async fn killed_at_any_moment_it_goes_on_and_nothing_is_lost_or_doubled() {
     server.create_database("back");
     let legs = [(file, server.address()), (server.address(), server.address_of("back"))];
     for (from, to) in legs {
-        let mut kills = 0;
-        let ended = loop {
-            let mut child = start(&from, &to);
-            // At first early ones, then later ones, so that it comes to its end sometime.
-            let patience = Duration::from_millis(rng.u64(5..120 + 60 * kills));
-            if !ends_within(&mut child, patience) {
-                child.kill().expect("it is killed");
-                child.wait().expect("it is gone");
-                kills += 1;
-                continue;
-            }
-            break child.wait_with_output().expect("it has ended");
-        };
-        printed(&ended);
-        println!("{kills} kills between {from} and {to}");
-        let (source, target) = (open(&from).await, open(&to).await);
-        same(&was, &content(&*target).await);
-        assert_eq!(source.claim(request(10, Duration::from_secs(1))).await.expect("claim").jobs, []);
-        // Once more after the end brings nothing and changes nothing.
-        drop((source, target));
-        assert!(printed(&run(&from, &to, &[])).starts_with("0 jobs that were enqueued"));
-        same(&was, &content(&*open(&to).await).await);
+        survives_kills(&mut rng, &from, &to, &was).await;
     }
     assert!(
         !open(&server.address_of("back"))
@@ -87,6 +67,32 @@ async fn killed_at_any_moment_it_goes_on_and_nothing_is_lost_or_doubled() {
             .jobs
             .is_empty()
     );
+}
+
+/// Kills the move between two stores at random moments until one comes to its end.
+async fn survives_kills(rng: &mut fastrand::Rng, from: &str, to: &str, was: &Content) {
+    let mut kills = 0;
+    let ended = loop {
+        let mut child = start(from, to);
+        // At first early ones, then later ones, so that it comes to its end sometime.
+        let patience = Duration::from_millis(rng.u64(5..120 + 60 * kills));
+        if !ends_within(&mut child, patience) {
+            child.kill().expect("it is killed");
+            child.wait().expect("it is gone");
+            kills += 1;
+            continue;
+        }
+        break child.wait_with_output().expect("it has ended");
+    };
+    printed(&ended);
+    println!("{kills} kills between {from} and {to}");
+    let (source, target) = (open(from).await, open(to).await);
+    same(was, &content(&*target).await);
+    assert_eq!(source.claim(request(10, Duration::from_secs(1))).await.expect("claim").jobs, []);
+    // Once more after the end brings nothing and changes nothing.
+    drop((source, target));
+    assert!(printed(&run(from, to, &[])).starts_with("0 jobs that were enqueued"));
+    same(was, &content(&*open(to).await).await);
 }
 
 fn ends_within(child: &mut std::process::Child, patience: Duration) -> bool {
@@ -212,6 +218,11 @@ async fn a_target_that_fails_says_to_run_it_again() {
     same(&was, &content(&*open(&to).await).await);
 }
 
+fn doctor(store: &str) -> String {
+    let mut redrive = Command::new(env!("CARGO_BIN_EXE_redrive"));
+    printed(&redrive.args(["doctor", "--store", store]).output().expect("it starts"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_would_mix_stores_up_is_refused_and_says_what_to_do() {
     let (folder, server) = (Folder::new(), Postgres::start());
@@ -236,10 +247,6 @@ async fn a_move_that_would_mix_stores_up_is_refused_and_says_what_to_do() {
     assert!(said.contains(&b) && said.contains("--lift"), "{said}");
     assert!(complaint(&run(&c, &a, &[])).contains("was itself moved"));
 
-    let doctor = |store: &str| {
-        let mut redrive = Command::new(env!("CARGO_BIN_EXE_redrive"));
-        printed(&redrive.args(["doctor", "--store", store]).output().expect("it starts"))
-    };
     let found = doctor(&a);
     assert!(found.contains(&format!("was moved to {b}")) && found.contains("redrive move --lift"), "{found}");
     let mut lift = Command::new(env!("CARGO_BIN_EXE_redrive"));
