@@ -11,6 +11,7 @@ mod grpc;
 mod jobs;
 mod nodes;
 mod outage;
+mod redis;
 mod s3;
 mod shutdown;
 mod signing;

@@ -130,6 +130,11 @@ impl Service {
         Client::new(SocketAddr::from(([127, 0, 0, 1], self.address.port())))
     }
 
+    /// What services in its folder have logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.process.0.kill().unwrap();
@@ -152,7 +157,7 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
             eprintln!("the service's last lines:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
         }
