@@ -78,7 +78,7 @@ impl RedisStore {
 }
 
 /// A record, if it was not removed.
-pub(crate) fn read(id: String, slot: &[u8]) -> Result<Option<Record>, StoreError> {
+fn read(id: String, slot: &[u8]) -> Result<Option<Record>, StoreError> {
     let (version, value) = read_slot(&id, slot)?;
     Ok(value.map(|value| Record { id, version, value }))
 }
