@@ -3,7 +3,7 @@ local lanes_known = {}
 
 local function due_at(start)
   local how, value = start:sub(1, 1), start:sub(2)
-  if how == 'n' then return whole(now) end
+  if how == 'n' then return NOW end
   if how == 'a' then return whole(now + tonumber(value)) end
   return value
 end
@@ -41,32 +41,46 @@ local function pass_over(jobs)
   end
 end
 
--- One that no other can find or count before the script ends.
-local function add_plain(id, row)
+-- Enters a job that nothing in the script can find or count before it ends.
+local function enter_plain(id, lane, due)
+  if not lanes_known[lane] then
+    lanes_known[lane] = true
+    call('SADD', P .. 'lanes', lane)
+  end
+  later_add(P .. 'due:' .. lane, due, id)
+  later_add(P .. 'ids', 0, id)
+  count(lane, '0', 1)
+end
+
+local function write(id, row)
   local set = {}
   for field, value in pairs(row) do
     set[#set + 1] = field
     set[#set + 1] = value
   end
   call('HSET', P .. 'job:' .. id, unpack(set))
-  if not lanes_known[row.lane] then
-    lanes_known[row.lane] = true
-    call('SADD', P .. 'lanes', row.lane)
-  end
-  later_add(P .. 'due:' .. row.lane, row.due, id)
-  later_add(P .. 'ids', 0, id)
-  count(row.lane, row.state, 1)
 end
 
 local function add()
-  local id, row = arg(), { state = '0' }
-  row.lane, row.tenant, row.policy, row.payload = arg(), arg(), arg(), arg()
-  local due = due_at(arg())
-  for _ = 1, tonumber(arg()) do
+  local id, lane, tenant, policy, payload, due, extras =
+    ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], due_at(ARGV[at + 6]), ARGV[at + 7]
+  at = at + 7
+  if call('EXISTS', P .. 'job:' .. id) == 1 then
+    at = at + 2 * tonumber(extras)
+    return 'existing', id
+  end
+  if extras == '0' then
+    -- As most are.
+    call('HSET', P .. 'job:' .. id, 'state', '0', 'lane', lane, 'tenant', tenant, 'policy', policy, 'payload', payload,
+      'created', NOW, 'began', due, 'due', due)
+    enter_plain(id, lane, due)
+    return 'created', id
+  end
+  local row = { state = '0', lane = lane, tenant = tenant, policy = policy, payload = payload }
+  for _ = 1, tonumber(extras) do
     local field = arg()
     row[field] = arg()
   end
-  if call('EXISTS', P .. 'job:' .. id) == 1 then return 'existing', id end
   if row.key then
     local known = call('GET', P .. 'key:' .. row.tenant .. '\31' .. row.key)
     if known then
@@ -82,17 +96,12 @@ local function add()
     call('SET', name, id .. ':' .. (row.span and whole(now + tonumber(row.span)) or ''))
     row.rule, row.span = nil, nil
   end
-  row.created, row.began, row.due = whole(now), due, due
+  row.created, row.began, row.due = NOW, due, due
+  write(id, row)
   if not (row.unique or row.scope or row.parent) then
-    add_plain(id, row)
+    enter_plain(id, lane, due)
     return 'created', id
   end
-  local set = {}
-  for field, value in pairs(row) do
-    set[#set + 1] = field
-    set[#set + 1] = value
-  end
-  call('HSET', P .. 'job:' .. id, unpack(set))
   call('ZADD', P .. 'ids', 0, id)
   if row.parent then call('SADD', P .. 'children:' .. row.parent, id) end
   place(id, row)

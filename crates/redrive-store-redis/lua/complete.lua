@@ -2,20 +2,20 @@
 local answers = {}
 for n = 1, tonumber(arg()) do
   local id, epoch, claim = arg(), arg(), arg()
-  local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim', 'lane', 'scope', 'parent')
+  local name = P .. 'job:' .. id
+  local row = call('HMGET', name, 'state', 'epoch', 'claim', 'lane', 'scope', 'parent')
   if row[1] ~= '2' or row[2] ~= epoch or (claim ~= '' and row[3] and row[3] ~= claim) then
     answers[n] = 0
   elseif row[5] or row[6] then
-    change(id, read(id), { state = '4', lease_until = false, claim = false, finished = whole(now) })
+    change(id, read(id), { state = '4', finished = NOW })
     free(row[5])
     answers[n] = 1
   else
-    call('HSET', P .. 'job:' .. id, 'state', '4', 'finished', whole(now))
-    call('HDEL', P .. 'job:' .. id, 'lease_until', 'claim')
+    call('HSET', name, 'state', '4', 'finished', NOW)
     count(row[4], '2', -1)
     count(row[4], '4', 1)
     later_remove(P .. 'leases', id)
-    later_add(P .. 'ended:4', whole(now), id)
+    later_add(P .. 'ended:4', NOW, id)
     answers[n] = 1
   end
 end

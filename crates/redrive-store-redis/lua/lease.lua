@@ -1,51 +1,50 @@
 -- Leases a job that is due: running, one more attempt, one more epoch, in the same write.
 local leased = {}
 
--- What a lease changes on the row, flat.
-local function lease_fields(row, worker, claim, span)
-  return {
-    'state', '2',
-    'attempt', whole((tonumber(row.attempt) or 0) + 1),
-    'epoch', whole((tonumber(row.epoch) or 0) + 1),
-    'started', whole(now),
-    'lease_until', whole(now + (tonumber(row.lease) or tonumber(span))),
-    'worker', worker,
-    'claim', claim,
-  }
+local function one_more(n)
+  if not n then return '1' end
+  return whole((tonumber(n) or 0) + 1)
 end
 
--- A leased row as it is handed out: what was there, and behind it what has changed.
-local function hand_out(id, flat, fields)
-  local out = { id }
-  for i = 1, #flat, 2 do
-    if flat[i] ~= 'awaits' then
-      out[#out + 1] = flat[i]
-      out[#out + 1] = flat[i + 1]
-    end
-  end
-  for _, value in ipairs(fields) do out[#out + 1] = value end
-  leased[#leased + 1] = out
+-- A leased row as it is handed out: what was there, and what has changed but for what is the same for all.
+local function hand_out(id, flat, attempt, epoch, lease_until)
+  local n = #leased
+  leased[n + 1], leased[n + 2], leased[n + 3], leased[n + 4], leased[n + 5] = id, flat, attempt, epoch, lease_until
 end
 
 local function lease(id, row, flat, worker, claim, span)
-  local fields = lease_fields(row, worker, claim, span)
-  local changes = { awaits = false }
-  for i = 1, #fields, 2 do changes[fields[i]] = fields[i + 1] end
-  change(id, row, changes)
-  hand_out(id, flat, fields)
+  local attempt, epoch = one_more(row.attempt), one_more(row.epoch)
+  local lease_until = whole(now + (tonumber(row.lease) or tonumber(span)))
+  change(id, row, {
+    state = '2', attempt = attempt, epoch = epoch, started = NOW, lease_until = lease_until, worker = worker, claim = claim,
+    awaits = false,
+  })
+  hand_out(id, flat, attempt, epoch, lease_until)
 end
 
 -- The same for one that no key bounds: its entries move with those of all others, at the end.
-local function lease_free(id, row, flat, worker, claim, span)
-  local fields = lease_fields(row, worker, claim, span)
-  call('HSET', P .. 'job:' .. id, unpack(fields))
+local LOOKED_AT = { attempt = true, epoch = true, lease = true, scope = true, awaits = true, state = true }
+local function lease_free(id, lane, worker, claim, span)
+  local flat = call('HGETALL', P .. 'job:' .. id)
+  local row = {}
+  for i = 1, #flat, 2 do
+    if LOOKED_AT[flat[i]] then row[flat[i]] = flat[i + 1] end
+  end
+  if row.scope then return false end
+  local attempt, epoch, lease_until = one_more(row.attempt), one_more(row.epoch), span
+  if row.lease then lease_until = whole(now + (tonumber(row.lease) or 0)) end
+  call('HSET', P .. 'job:' .. id, 'state', '2', 'attempt', attempt, 'epoch', epoch, 'started', NOW,
+    'lease_until', lease_until, 'worker', worker, 'claim', claim)
+  -- Whatever is damaged, it was found here.
+  if #flat == 0 then call('HSET', P .. 'job:' .. id, 'lane', lane) end
   if row.awaits then
     call('HDEL', P .. 'job:' .. id, 'awaits')
     later_remove(P .. 'awaits', id)
   end
-  later_remove(P .. 'due:' .. row.lane, id)
-  later_add(P .. 'leases', fields[10], id)
-  count(row.lane, row.state or '0', -1)
-  count(row.lane, '2', 1)
-  hand_out(id, flat, fields)
+  later_remove(P .. 'due:' .. lane, id)
+  later_add(P .. 'leases', lease_until, id)
+  count(lane, row.state or '0', -1)
+  count(lane, '2', 1)
+  hand_out(id, flat, attempt, epoch, lease_until)
+  return true
 end

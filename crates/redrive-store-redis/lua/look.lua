@@ -5,7 +5,7 @@ if tonumber(call('GET', P .. 'fence') or 0) > tonumber(token) then return { whol
 call('SET', P .. 'fence', token)
 local due, names, seen = {}, {}, {}
 for _, lanes in ipairs(levels()) do
-  local next_due = walk(lanes)
+  local next_due = walk(lanes, limit)
   while #due < limit do
     local id, lane = next_due()
     if not id then break end

@@ -1,11 +1,11 @@
 -- Walks through the due jobs of lanes of one priority, earliest due first, ties by id. Reads each lane in pieces.
 local PIECE = 64
-local function walk(lanes)
+local function walk(lanes, most)
   local streams = {}
   for _, lane in ipairs(lanes) do streams[#streams + 1] = { lane = lane, from = 0, jobs = {}, next = 1 } end
   local function head(stream)
     if stream.next > #stream.jobs and not stream.over then
-      local piece = #lanes == 1 and 1000 or PIECE
+      local piece = #lanes == 1 and math.max(most, 1) or PIECE
       stream.jobs = call('ZRANGEBYSCORE', P .. 'due:' .. stream.lane, '-inf', whole(now), 'WITHSCORES', 'LIMIT', stream.from, piece)
       stream.from, stream.next, stream.over = stream.from + piece, 1, #stream.jobs < piece * 2
     end

@@ -7,24 +7,19 @@ for _ = 1, tonumber(arg()) do
   any = false
 end
 local expired = call('ZRANGEBYSCORE', P .. 'leases', '-inf', whole(now), 'LIMIT', skip, 1000)
-local taken, passed = {}, 0
+local taken, passed = 0, 0
 if call('EXISTS', P .. 'sealed') == 1 then expired = {} end
 for _, id in ipairs(expired) do
-  if #taken == limit then break end
-  local row = read(id)
+  if taken == limit then break end
+  local row, flat = read(id)
   if any or kinds[row.lane:match('\31([^\31]*)$')] then
-    change(id, row, {
-      epoch = whole(row.epoch + 1), lease_until = whole(now + tonumber(span)), worker = worker, claim = claim,
-    })
-    local flat = { id }
-    for field, value in pairs(row) do
-      flat[#flat + 1] = field
-      flat[#flat + 1] = value
-    end
-    taken[#taken + 1] = flat
+    local epoch, lease_until = one_more(row.epoch), whole(now + tonumber(span))
+    change(id, row, { epoch = epoch, lease_until = lease_until, worker = worker, claim = claim })
+    hand_out(id, flat, row.attempt or '0', epoch, lease_until)
+    taken = taken + 1
   else
     passed = passed + 1
   end
 end
 finish()
-return { whole(now), taken, passed, #expired }
+return { NOW, leased, passed, #expired }

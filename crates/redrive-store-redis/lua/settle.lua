@@ -27,8 +27,6 @@ local function settle_one()
   if row.cancelling then state = cancelling end
   local final = FINAL[state]
   fields.state = state
-  fields.lease_until = false
-  fields.claim = false
   if refund > 0 then fields.attempt = whole(math.max(0, row.attempt - refund)) end
   if pause > 0 then fields.began = whole(row.began + pause) end
   if final then

@@ -15,6 +15,9 @@ else
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- The same as it is written, once.
+local NOW = whole(now)
+
 local FINAL = { ['4'] = true, ['5'] = true, ['6'] = true }
 local CLAIMABLE = { ['0'] = true, ['1'] = true }
 
@@ -27,7 +30,15 @@ local function read(id)
 end
 
 -- Of a lane PRIORITY 1f QUEUE 1f KIND.
-local function queue_of(lane) return (lane:match('^%d+\31([^\31]*)')) end
+local queues = {}
+local function queue_of(lane)
+  local queue = queues[lane]
+  if not queue then
+    queue = lane:match('^%d+\31([^\31]*)')
+    queues[lane] = queue
+  end
+  return queue
+end
 local function priority_of(lane) return tonumber(lane:match('^%d+')) end
 
 -- What counts change by is written once, at the end.

@@ -18,7 +18,7 @@ end
 for _ = 1, tonumber(arg()) do
   local name, added, since = P .. 'starts:' .. arg(), tonumber(arg()), arg()
   call('ZREMRANGEBYSCORE', name, '-inf', since)
-  for n = 1, added do call('ZADD', name, whole(now), whole(now) .. ':' .. claim .. ':' .. n) end
+  for n = 1, added do call('ZADD', name, NOW, NOW .. ':' .. claim .. ':' .. n) end
 end
 finish()
 return { whole(now), 'taken', leased }

@@ -8,7 +8,7 @@ use redrive_core::store::{ClaimRequest, Claimed, Unreadable};
 use redrive_core::{Job, StoreError, Timestamp};
 
 use crate::open::Inner;
-use crate::row::{self, Lane};
+use crate::row::{Lane, Taken};
 use crate::settings::Settings;
 use crate::{answer, claim_bounded, script};
 
@@ -106,16 +106,24 @@ impl Claim<'_> {
         asked.iter().for_each(|(lane, _)| arguments.text(&lane.name));
         let value = self.inner.run(&script::CLAIM, partition, arguments).await?;
         let [now, bounded, leased, heads] = answer::parts(value)?;
-        self.now = self.now.max(answer::instant(now)?);
-        self.keep(partition, leased)?;
+        let now = answer::instant(now)?;
+        self.now = self.now.max(now);
+        self.keep(partition, now, leased)?;
         self.heads[partition] = rest.into_iter().chain(read_heads(heads)?).collect();
         sort(&mut self.heads[partition]);
         Ok(if bounded == Value::Int(1) { Met::Bounds } else { Met::End })
     }
 
-    /// Keeps what was leased in a partition.
-    pub(crate) fn keep(&mut self, partition: usize, leased: Value) -> Result<(), StoreError> {
-        for job in row::leased(self.inner, partition, self.number, leased)? {
+    /// Keeps what was leased in a partition at an instant.
+    pub(crate) fn keep(&mut self, partition: usize, now: Timestamp, leased: Value) -> Result<(), StoreError> {
+        let taken = Taken {
+            inner: self.inner,
+            partition,
+            claim: self.number,
+            worker: &self.request.worker,
+            started: Some(now),
+        };
+        for job in taken.read(leased)? {
             match job {
                 Ok(job) => self.jobs.push(job),
                 Err(unreadable) => self.unreadable.push(unreadable),

@@ -255,11 +255,13 @@ async fn apply(
         }
         write_starts(&mut arguments, rooms, &decided);
         let value = claim.inner.run(&script::TAKE, partition, arguments).await?;
-        let mut parts = answer::items(value)?.into_iter().skip(1);
-        if parts.next().map(answer::text).transpose()?.as_deref() != Some("taken") {
+        let mut parts = answer::items(value)?.into_iter();
+        let (Some(now), Some(word)) = (parts.next(), parts.next()) else { return Err(answer::odd("a word")) };
+        if answer::text(word)? != "taken" {
             return Ok(false);
         }
-        claim.keep(partition, parts.next().ok_or_else(|| answer::odd("what was leased"))?)?;
+        let leased = parts.next().ok_or_else(|| answer::odd("what was leased"))?;
+        claim.keep(partition, answer::instant(now)?, leased)?;
     }
     Ok(true)
 }

@@ -1,7 +1,7 @@
 //! In which partition each job is: for new ones by what they have in common, for known ones from memory or by asking.
 
 use std::collections::HashMap;
-use std::hash::Hasher;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redrive_core::{Epoch, JobId, NewJob, PolicyName, Tenant};
@@ -100,8 +100,28 @@ pub(crate) struct Homes(Mutex<Halves>);
 
 #[derive(Debug, Default)]
 struct Halves {
-    new: HashMap<JobId, Home>,
-    old: HashMap<JobId, Home>,
+    new: HashMap<JobId, Home, ById>,
+    old: HashMap<JobId, Home, ById>,
+}
+
+/// Ids are random enough to be their own hash.
+type ById = BuildHasherDefault<IdHasher>;
+
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut eight = [0; 8];
+            eight[..part.len()].copy_from_slice(part);
+            self.0 = (self.0.rotate_left(29) ^ u64::from_le_bytes(eight)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
 }
 
 impl Homes {

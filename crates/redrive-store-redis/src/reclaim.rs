@@ -4,7 +4,8 @@ use redrive_core::store::{Claimed, ReclaimRequest};
 use redrive_core::{StoreError, Timestamp};
 
 use crate::open::Inner;
-use crate::{answer, row, script};
+use crate::row::Taken;
+use crate::{answer, script};
 
 /// Leases that a script looks at.
 const LOOKED_AT: usize = 1_000;
@@ -33,7 +34,8 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
             let [now, taken, passed, looked_at] =
                 answer::parts(inner.run(&script::RECLAIM, partition, arguments).await?)?;
             claimed.now = claimed.now.max(answer::instant(now)?);
-            for job in row::leased(inner, partition, number, taken)? {
+            let takes = Taken { inner, partition, claim: number, worker: &request.worker, started: None };
+            for job in takes.read(taken)? {
                 match job {
                     Ok(job) => claimed.jobs.push(job),
                     Err(unreadable) => claimed.unreadable.push(unreadable),

@@ -1,6 +1,5 @@
 //! A job's row: how it is written for a script and read back.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::Value;
@@ -8,8 +7,8 @@ use redrive_core::lifecycle::State;
 use redrive_core::store::Unreadable;
 use redrive_core::time::ceil_ms;
 use redrive_core::{
-    Await, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, Order, Parent, Partition, Priority,
-    Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueKey, UniqueRule, WorkerId,
+    Await, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PolicyRef,
+    Priority, Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueKey, UniqueRule, WorkerId,
 };
 use uuid::Uuid;
 
@@ -147,13 +146,6 @@ pub(crate) fn unique_parts(name: &str) -> Option<(Tenant, Kind, UniqueKey)> {
     Some((Tenant::new(tenant).ok()?, Kind::new(kind).ok()?, UniqueKey::new(key).ok()?))
 }
 
-/// A field of a row that a job does not show.
-pub(crate) fn field(flat: &[Value], name: &str) -> Option<String> {
-    let place =
-        flat.chunks_exact(2).find(|pair| answer::text(pair[0].clone()).is_ok_and(|field| field == name))?;
-    answer::text(place[1].clone()).ok()
-}
-
 /// Bytes from how a row has them.
 pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
     let byte = |n: usize| text.get(2 * n..2 * n + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
@@ -190,127 +182,198 @@ fn read_awaits(text: &str) -> Result<Await, Invalid> {
     })
 }
 
-/// Leased rows with what could not be read of them; remembers where they are and under which claim they are held.
-pub(crate) fn leased(
-    inner: &Inner,
-    partition: usize,
-    claim: u64,
-    value: Value,
-) -> Result<Vec<Result<Job, Unreadable>>, StoreError> {
-    answer::items(value)?
-        .into_iter()
-        .map(|row| {
-            let mut row = answer::items(row)?;
-            let id = answer::id(&answer::text(row.remove(0))?)?;
-            let job = read_or_report(id, row);
-            let epoch = match &job {
-                Ok(job) => job.epoch,
-                Err(row) => row.lease.epoch,
-            };
-            inner.homes.learn(id, Home { partition, claim: Some((epoch, claim)) });
-            Ok(job)
-        })
-        .collect()
+/// What a claim has written on every row that it took.
+pub(crate) struct Taken<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) partition: usize,
+    /// The claim's own number.
+    pub(crate) claim: u64,
+    pub(crate) worker: &'a WorkerId,
+    /// When the attempt began; none where it goes on.
+    pub(crate) started: Option<Timestamp>,
 }
 
-/// A row; anything but its id may be damaged.
-fn read_or_report(id: JobId, flat: Vec<Value>) -> Result<Job, Unreadable> {
-    let row = Row::new(flat);
-    let number = |field| row.texts.get(field).and_then(|text| text.parse::<u64>().ok());
-    let lease = Lease { id, epoch: number("epoch").unwrap_or_default() };
-    let run = number("run").and_then(|run| u32::try_from(run).ok()).unwrap_or(1);
-    let attempt = number("attempt").and_then(|attempt| u32::try_from(attempt).ok()).unwrap_or(0);
-    row.job(id).map_err(|problem| Unreadable { lease, run, attempt, problem: problem.to_string() })
+impl Taken<'_> {
+    /// The rows with what could not be read of them; remembers where they are and under which claim they are held.
+    pub(crate) fn read(&self, value: Value) -> Result<Vec<Result<Job, Unreadable>>, StoreError> {
+        let mut parts = answer::items(value)?.into_iter();
+        let (mut reader, mut jobs) = (Reader::default(), Vec::with_capacity(parts.len() / 5));
+        while let (Some(id), Some(row), Some(attempt), Some(epoch), Some(until)) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        {
+            let id = answer::id(&answer::text(id)?)?;
+            let lease = Lease { id, epoch: answer::number(epoch)? };
+            let home = Home { partition: self.partition, claim: Some((lease.epoch, self.claim)) };
+            self.inner.homes.learn(id, home);
+            let (attempt, until) = (answer::number(attempt)?, answer::instant(until)?);
+            let row = Row::new(answer::items(row)?);
+            let run = row.number("run").ok().flatten().unwrap_or(1);
+            let job = reader.job(id, row).map(|job| self.fresh(job, lease, attempt, until));
+            jobs.push(job.map_err(|problem| Unreadable {
+                lease,
+                run,
+                attempt,
+                problem: problem.to_string(),
+            }));
+        }
+        Ok(jobs)
+    }
+
+    fn fresh(&self, job: Job, lease: Lease, attempt: u32, until: Timestamp) -> Job {
+        Job {
+            state: State::Running,
+            attempt,
+            epoch: lease.epoch,
+            lease_until: Some(until),
+            worker: Some(self.worker.clone()),
+            started_at: self.started.or(job.started_at),
+            awaits: None,
+            ..job
+        }
+    }
 }
 
 /// A job from its hash, or an error that names the row and what is wrong with it.
 pub(crate) fn read(id: JobId, flat: Vec<Value>) -> Result<Job, StoreError> {
-    Row::new(flat).job(id).map_err(|problem| StoreError::Corrupt(format!("job {id}: {problem}")))
+    let job = Reader::default().job(id, Row::new(flat));
+    job.map_err(|problem| StoreError::Corrupt(format!("job {id}: {problem}")))
 }
 
-/// The fields of a row.
-struct Row {
-    texts: HashMap<String, String>,
-    bytes: HashMap<String, Vec<u8>>,
+/// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
+#[derive(Default)]
+struct Reader {
+    lane: Option<Lane>,
+    tenant: Option<Tenant>,
+    policy: Option<(String, PolicyRef)>,
 }
 
-impl Row {
-    fn new(flat: Vec<Value>) -> Self {
-        let mut row = Self { texts: HashMap::new(), bytes: HashMap::new() };
-        let mut flat = flat.into_iter();
-        while let (Some(field), Some(value)) = (flat.next(), flat.next()) {
-            let (Ok(field), Ok(value)) = (answer::text(field), answer::bytes(value)) else { continue };
-            if field == "payload" || field == "output" {
-                row.bytes.insert(field, value);
-            } else {
-                row.texts.insert(field, String::from_utf8_lossy(&value).into_owned());
-            }
-        }
-        row
-    }
-
-    fn job(mut self, id: JobId) -> Result<Job, Invalid> {
-        let lane = Lane::read(self.need("lane")?)?;
+impl Reader {
+    fn job(&mut self, id: JobId, mut row: Row) -> Result<Job, Invalid> {
+        let lane = self.lane(row.need("lane")?)?;
+        let state = row.state()?;
         Ok(Job {
             id,
-            tenant: Tenant::new(self.need("tenant")?)?,
-            queue: lane.queue,
-            kind: lane.kind,
-            state: self.state()?,
+            queue: lane.queue.clone(),
+            kind: lane.kind.clone(),
             priority: Priority::new(lane.priority)?,
-            policy: self.need("policy")?.parse()?,
-            payload: self.bytes.remove("payload").ok_or_else(|| damaged("payload", "is missing"))?,
-            key: self.texts.remove("key").map(IdempotencyKey::new).transpose()?,
-            subject: self.texts.remove("subject"),
-            metadata: self.texts.remove("metadata"),
-            timeout: self.span("timeout")?,
-            lease: self.span("lease")?,
-            partition: self.partition()?,
-            parent: self.parent()?,
-            awaits: self.texts.get("awaits").map(|text| read_awaits(text)).transpose()?,
-            held: self.texts.contains_key("held"),
-            run: self.number("run")?.unwrap_or(1),
-            attempt: self.number("attempt")?.unwrap_or(0),
-            epoch: self.number("epoch")?.unwrap_or(0),
-            created_at: self.need_instant("created")?,
-            began_at: self.need_instant("began")?,
-            next_run_at: self.need_instant("due")?,
-            started_at: self.instant("started")?,
-            lease_until: self.instant("lease_until")?,
-            worker: self.texts.remove("worker").map(WorkerId::new).transpose()?,
-            wait: self.span("wait")?,
-            cancel_requested: self.texts.contains_key("cancelling"),
-            finished_at: self.instant("finished")?,
-            output: self.bytes.remove("output"),
-            last_error: self.texts.remove("error"),
-            last_status: self.number("status")?,
-            reason: self.texts.get("reason").map(|reason| reason.parse()).transpose()?,
+            tenant: self.tenant(row.need("tenant")?)?,
+            policy: self.policy(row.need("policy")?)?,
+            state,
+            payload: row.take("payload").ok_or_else(|| damaged("payload", "is missing"))?,
+            key: row.text("key")?.map(IdempotencyKey::new).transpose()?,
+            subject: row.text("subject")?,
+            metadata: row.text("metadata")?,
+            timeout: row.span("timeout")?,
+            lease: row.span("lease")?,
+            partition: row.partition()?,
+            parent: row.parent()?,
+            awaits: row.text("awaits")?.map(|text| read_awaits(&text)).transpose()?,
+            held: row.has("held"),
+            run: row.number("run")?.unwrap_or(1),
+            attempt: row.number("attempt")?.unwrap_or(0),
+            epoch: row.number("epoch")?.unwrap_or(0),
+            created_at: row.need_instant("created")?,
+            began_at: row.need_instant("began")?,
+            next_run_at: row.need_instant("due")?,
+            started_at: row.instant("started")?,
+            // It stays on the row when the lease has ended.
+            lease_until: row.instant("lease_until")?.filter(|_| state == State::Running),
+            worker: row.text("worker")?.map(WorkerId::new).transpose()?,
+            wait: row.span("wait")?,
+            cancel_requested: row.has("cancelling"),
+            finished_at: row.instant("finished")?,
+            output: row.take("output"),
+            last_error: row.text("error")?,
+            last_status: row.number("status")?,
+            reason: row.text("reason")?.map(|reason| reason.parse()).transpose()?,
         })
+    }
+
+    fn lane(&mut self, name: String) -> Result<&Lane, Invalid> {
+        if self.lane.as_ref().is_none_or(|seen| seen.name != name) {
+            self.lane = None;
+        }
+        Ok(match &mut self.lane {
+            Some(seen) => seen,
+            none @ None => none.insert(Lane::read(name)?),
+        })
+    }
+
+    fn tenant(&mut self, name: String) -> Result<Tenant, Invalid> {
+        match &self.tenant {
+            Some(seen) if seen.as_str() == name => Ok(seen.clone()),
+            _ => Ok(self.tenant.insert(Tenant::new(name)?).clone()),
+        }
+    }
+
+    fn policy(&mut self, text: String) -> Result<PolicyRef, Invalid> {
+        match &self.policy {
+            Some((seen, policy)) if *seen == text => Ok(policy.clone()),
+            _ => {
+                let policy = text.parse()?;
+                Ok(self.policy.insert((text, policy)).1.clone())
+            }
+        }
+    }
+}
+
+/// The fields of a row: few enough to look through.
+pub(crate) struct Row(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Row {
+    pub(crate) fn new(flat: Vec<Value>) -> Self {
+        let mut fields = Vec::with_capacity(flat.len() / 2);
+        let mut flat = flat.into_iter();
+        while let (Some(field), Some(value)) = (flat.next(), flat.next()) {
+            if let (Ok(field), Ok(value)) = (answer::bytes(field), answer::bytes(value)) {
+                fields.push((field, value));
+            }
+        }
+        Self(fields)
+    }
+
+    fn find(&self, field: &str) -> Option<&[u8]> {
+        self.0.iter().find(|(name, _)| name == field.as_bytes()).map(|(_, value)| value.as_slice())
+    }
+
+    fn has(&self, field: &str) -> bool {
+        self.find(field).is_some()
+    }
+
+    fn take(&mut self, field: &str) -> Option<Vec<u8>> {
+        let found = self.0.iter_mut().find(|(name, _)| name == field.as_bytes());
+        found.map(|(_, value)| std::mem::take(value))
+    }
+
+    pub(crate) fn text(&mut self, field: &'static str) -> Result<Option<String>, Invalid> {
+        let text = self.take(field).map(String::from_utf8);
+        text.transpose().map_err(|_| damaged(field, "is no text"))
     }
 
     fn state(&self) -> Result<State, Invalid> {
         self.number("state")?.and_then(State::from_code).ok_or_else(|| damaged("state", "is no state"))
     }
 
-    fn partition(&self) -> Result<Option<Partition>, Invalid> {
-        let order = if self.texts.contains_key("strict") { Order::Strict } else { Order::Any };
-        self.texts.get("scope").map(|scope| Partition::of_scope(scope, order)).transpose()
+    fn partition(&mut self) -> Result<Option<Partition>, Invalid> {
+        let order = if self.has("strict") { Order::Strict } else { Order::Any };
+        self.text("scope")?.map(|scope| Partition::of_scope(&scope, order)).transpose()
     }
 
-    fn parent(&self) -> Result<Option<Parent>, Invalid> {
-        let Some(id) = self.texts.get("parent") else { return Ok(None) };
-        let id = Uuid::try_parse(id).map(JobId).map_err(|_| damaged("parent", "is no id"))?;
+    fn parent(&mut self) -> Result<Option<Parent>, Invalid> {
+        let Some(id) = self.text("parent")? else { return Ok(None) };
+        let id = Uuid::try_parse(&id).map(JobId).map_err(|_| damaged("parent", "is no id"))?;
         let branch = self.number("branch")?.ok_or_else(|| damaged("branch", "is missing"))?;
         Ok(Some(Parent { id, branch }))
     }
 
     fn need(&mut self, field: &'static str) -> Result<String, Invalid> {
-        self.texts.remove(field).ok_or_else(|| damaged(field, "is missing"))
+        self.text(field)?.ok_or_else(|| damaged(field, "is missing"))
     }
 
     fn number<T: std::str::FromStr>(&self, field: &'static str) -> Result<Option<T>, Invalid> {
-        let text = self.texts.get(field);
-        text.map(|text| text.parse().map_err(|_| damaged(field, "is no number"))).transpose()
+        let Some(value) = self.find(field) else { return Ok(None) };
+        let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        number.map(Some).ok_or_else(|| damaged(field, "is no number"))
     }
 
     fn span(&self, field: &'static str) -> Result<Option<Duration>, Invalid> {

@@ -47,7 +47,7 @@ scripts! {
     PROMISES: ["shard", "promises"];
     PRUNE: ["shard", "remove", "prune"];
     RECALL: ["shard", "recall"];
-    RECLAIM: ["shard", "reclaim"];
+    RECLAIM: ["shard", "lease", "reclaim"];
     RECORD_IMPORT: ["record_import"];
     RECORD_SCAN: ["record_scan"];
     RECORD_WRITE: ["record_write"];

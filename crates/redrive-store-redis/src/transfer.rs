@@ -194,7 +194,8 @@ fn read_parcel(id: JobId, parts: [Value; 5]) -> Result<Parcel, Unreadable> {
 fn parcel(id: JobId, [flat, log, steps, signals, holder]: [Value; 5]) -> Result<Parcel, StoreError> {
     let flat = answer::items(flat)?;
     let damaged = |what: &str| StoreError::Corrupt(format!("job {id}: {what} cannot be read"));
-    let (print, unique) = (row::field(&flat, "print"), row::field(&flat, "unique"));
+    let mut hidden = row::Row::new(flat.clone());
+    let (print, unique) = (hidden.text("print")?, hidden.text("unique")?);
     let holder = answer::text(holder)?;
     let unique = match (unique, holder.split_once(':')) {
         (Some(name), Some((_, until))) => {
