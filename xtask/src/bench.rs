@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{cargo, root, run};
+use anyhow::Context as _;
+
+use crate::run::{cargo, root, run, works};
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -37,6 +39,8 @@ enum What {
 const PEERS: [&str; 2] = ["apalis-sqlite", "effectum"];
 /// Those on Postgres.
 const POSTGRES_PEERS: [&str; 3] = ["graphile-worker", "apalis-postgres", "awa"];
+/// Those on Redis that cargo builds; BullMQ runs on Node.
+const REDIS_PEERS: [&str; 1] = ["apalis-redis"];
 
 pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
     let target = target()?;
@@ -68,6 +72,12 @@ fn redis(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     crate::setup::servers()?;
     run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
     let mut bench = program(arguments, target, "bench-redis.json");
+    beside(&mut bench, arguments, &REDIS_PEERS, target)?;
+    if !arguments.no_peers
+        && let Some(peer) = install_bullmq(target)?
+    {
+        bench.arg("--peer").arg(peer);
+    }
     run(bench.arg("redis"))
 }
 
@@ -116,6 +126,23 @@ fn build_peer(peer: &str, target: &Path) -> anyhow::Result<PathBuf> {
     build.args(["build", "--release", "--locked", "--manifest-path"]).arg(manifest);
     run(build.arg("--target-dir").arg(&target))?;
     Ok(target.join("release").join(format!("peer-{peer}")))
+}
+
+/// Puts BullMQ's program and what its lock file names under the target folder; nothing where there is no Node.
+fn install_bullmq(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if !works("node", &["--version"]) || !works("npm", &["--version"]) {
+        println!("\nbullmq is left out: it needs node and npm");
+        return Ok(None);
+    }
+    let (from, to) = (root().join("bench/peers/bullmq"), target.join("peers/bullmq"));
+    std::fs::create_dir_all(&to)?;
+    for file in ["package.json", "package-lock.json", "measure.js"] {
+        std::fs::copy(from.join(file), to.join(file)).with_context(|| format!("{file} cannot be copied"))?;
+    }
+    let mut npm = Command::new("npm");
+    // Not `ci`: it refuses a lock file without the optional parts for other platforms.
+    run(npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&to))?;
+    Ok(Some(to.join("measure.js")))
 }
 
 /// Where cargo builds, which a user may have moved out of the checkout.

@@ -1,0 +1,188 @@
+#!/usr/bin/env node
+// Measures BullMQ: batch and one-by-one enqueue, drain, and pickup latency. The phases and the line are those of
+// phases.rs and phases_server.rs.
+
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Queue, Worker } from 'bullmq';
+import { Redis } from 'ioredis';
+
+/** No phase runs longer than this, so a peer that stalls still yields a line. */
+const PHASE_LIMIT_MS = 120_000;
+const CALLERS = 64;
+const BATCH = 1000;
+const BATCH_CALLERS = 4;
+const PAUSE_MS = [20, 120];
+/** A worker that was just started gets this long to listen before the first pickup. */
+const LISTEN_WAIT_MS = 1000;
+/** Jobs under way at once in the worker that drains. */
+const CONCURRENCY = 50;
+const NAME = 'noop';
+
+const now = () => performance.now();
+const round = (value, digits) => Math.round(value * 10 ** digits) / 10 ** digits;
+const perSecond = (phase) => (phase && phase.done > 0 ? round(phase.done / (phase.tookMs / 1000), 1) : null);
+
+function parse(words) {
+  const args = { url: null, jobs: null, picks: 200, only: null };
+  for (let at = 0; at < words.length; at += 2) {
+    const name = words[at].replace(/^--/, '');
+    if (!words[at].startsWith('--') || !(name in args)) throw new Error(`unknown flag ${words[at]}`);
+    if (words[at + 1] === undefined) throw new Error(`${words[at]} needs a value`);
+    args[name] = words[at + 1];
+  }
+  for (const name of ['url', 'jobs']) if (args[name] === null) throw new Error(`--${name} is required`);
+  for (const name of ['jobs', 'picks']) {
+    args[name] = Number(args[name]);
+    if (!Number.isInteger(args[name]) || args[name] < 0) throw new Error(`--${name} must be a number`);
+  }
+  if (args.only !== null && !['enqueue', 'drain', 'pickup'].includes(args.only)) {
+    throw new Error('--only takes enqueue, drain or pickup');
+  }
+  return args;
+}
+
+class Run {
+  constructor(url) {
+    const { hostname, port } = new URL(url);
+    // As BullMQ asks for: a worker's blocking call is never given up.
+    this.connection = { host: hostname, port: Number(port || 6379), maxRetriesPerRequest: null };
+    this.reader = new Redis(this.connection);
+    this.queue = new Queue(NAME, { connection: this.connection });
+    this.added = 0;
+    this.notes = [];
+  }
+
+  /** Hands over jobs, so many at a time, from so many callers at once. */
+  async enqueue(phase, jobs, size, callers) {
+    const [start, left] = [now(), { next: 0 }];
+    let [done, error] = [0, 'time limit'];
+    const share = async () => {
+      while (left.next < jobs && now() - start < PHASE_LIMIT_MS) {
+        const some = Math.min(size, jobs - left.next);
+        left.next += some;
+        try {
+          if (size === 1) await this.queue.add(NAME, null);
+          else await this.queue.addBulk(Array.from({ length: some }, () => ({ name: NAME, data: null })));
+          done += some;
+        } catch (failed) {
+          error = failed.message;
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: callers }, share));
+    this.added += done;
+    if (done < jobs) this.notes.push(`${phase}: ${done} of ${jobs} (${error})`);
+    return { done, tookMs: now() - start };
+  }
+
+  start(probe, concurrency) {
+    const handler = async () => probe();
+    const worker = new Worker(NAME, handler, { connection: this.connection, concurrency });
+    worker.on('error', (error) => this.notes.push(error.message));
+    return worker;
+  }
+
+  /** The clock starts before the worker does; done is what the server has as completed. */
+  async drain() {
+    const start = now();
+    let [ran, nextLook] = [0, 5000];
+    const worker = this.start(() => (ran += 1), CONCURRENCY);
+    for (;;) {
+      await sleep(2);
+      if (ran < this.added && now() - start < nextLook) continue;
+      const done = await this.queue.getCompletedCount();
+      const tookMs = now() - start;
+      if (done >= this.added || tookMs >= PHASE_LIMIT_MS) {
+        if (done < this.added) this.notes.push(`drain: ${done} of ${this.added} (time limit)`);
+        await worker.close();
+        return { done, tookMs };
+      }
+      nextLook = tookMs + 5000;
+    }
+  }
+
+  /** The sorted times from the enqueue call's return to the handler's start. */
+  async pickups(picks) {
+    if (picks === 0) return [];
+    if ((await this.queue.getCompletedCount()) < this.added) {
+      const { done } = await this.drain();
+      if (done < this.added) return [];
+    }
+    let started = null;
+    const worker = this.start(() => started?.(now()), 1);
+    await worker.waitUntilReady();
+    await sleep(LISTEN_WAIT_MS);
+    const waits = [];
+    for (let pick = 0; pick < picks; pick += 1) {
+      await sleep(PAUSE_MS[0] + Math.random() * (PAUSE_MS[1] - PAUSE_MS[0]));
+      const begun = new Promise((tell) => (started = tell));
+      await this.queue.add(NAME, null);
+      const added = now();
+      const at = await Promise.race([begun, sleep(10_000, null, { ref: false })]);
+      if (at === null) {
+        this.notes.push(`pickup: ${pick} of ${picks} (time limit)`);
+        break;
+      }
+      waits.push(Math.max(0, at - added));
+    }
+    await worker.close();
+    return waits.sort((a, b) => a - b);
+  }
+
+  async durability() {
+    const [, appendonly] = await this.reader.config('GET', 'appendonly');
+    const [, appendfsync] = await this.reader.config('GET', 'appendfsync');
+    return `appendonly ${appendonly}, appendfsync ${appendfsync}`;
+  }
+}
+
+/** The p-th percentile, nearest rank. */
+function percentile(sorted, p) {
+  const at = sorted[Math.max(0, Math.ceil((p / 100) * sorted.length) - 1)];
+  return at === undefined ? null : round(at, 3);
+}
+
+/** The version that the lock file pins, so that the line cannot claim another one. */
+function lockedVersion() {
+  const lock = JSON.parse(readFileSync(new URL('package-lock.json', import.meta.url), 'utf8'));
+  return lock.packages['node_modules/bullmq'].version;
+}
+
+async function measure(args) {
+  const run = new Run(args.url);
+  if ((await run.reader.dbsize()) !== 0) {
+    throw new Error('the server must be empty: leftovers would be drained as well');
+  }
+  const wants = (part) => args.only === null || args.only === part;
+  let [batch, drained, singles] = [null, null, null];
+  if (wants('enqueue') || wants('drain')) {
+    batch = await run.enqueue('enqueue_batch', args.jobs, BATCH, BATCH_CALLERS);
+  }
+  if (wants('drain')) drained = await run.drain();
+  if (wants('enqueue')) {
+    singles = await run.enqueue('enqueue_one_by_one', Math.min(args.jobs, 20_000), 1, CALLERS);
+  }
+  const waits = await run.pickups(wants('pickup') ? args.picks : 0);
+  const report = {
+    peer: 'bullmq',
+    version: lockedVersion(),
+    durability: await run.durability(),
+    settings: `node ${process.version}; addBulk of ${BATCH}, ${BATCH_CALLERS} under way; drain: one worker, \
+concurrency ${CONCURRENCY}; keeps what is done; pickup: one worker, concurrency 1`,
+    enqueue_batch_per_s: wants('enqueue') ? perSecond(batch) : null,
+    enqueue_one_by_one_64_tasks_per_s: perSecond(singles),
+    drain_per_s: perSecond(drained),
+    pickup_p50_ms: percentile(waits, 50),
+    pickup_p99_ms: percentile(waits, 99),
+  };
+  if (run.notes.length > 0) report.note = run.notes.join('; ');
+  console.log(JSON.stringify(report));
+  await run.queue.close();
+  run.reader.disconnect();
+}
+
+measure(parse(process.argv.slice(2))).catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
