@@ -4,7 +4,7 @@ use redrive_core::StoreError;
 use tokio_postgres::error::SqlState;
 
 /// Sorts an error by what the caller can do about it.
-pub(crate) fn sort(error: tokio_postgres::Error) -> StoreError {
+pub fn sort(error: tokio_postgres::Error) -> StoreError {
     let Some(code) = error.code().cloned() else { return without_code(error) };
     let text = || error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned());
     match &code {

@@ -52,6 +52,7 @@ mod stats;
 mod steps;
 mod sweep;
 mod tls;
+mod transact;
 mod transaction;
 mod transfer;
 mod turns;
@@ -69,10 +70,13 @@ use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
 pub use address::{CONNECTIONS, CONNECTIONS_MAX};
 pub use doctor::Thresholds;
+pub use error::sort;
 pub use open::Options;
 #[cfg(feature = "sqlx")]
 pub use sqlx_postgres::PgConnection;
+pub use tokio_postgres;
 pub use tokio_postgres::Transaction;
+pub use transact::{OpenTransaction, Work};
 
 /// The Postgres store. Cloning it is cheap; its connections close when the last clone goes.
 #[derive(Clone, Debug)]

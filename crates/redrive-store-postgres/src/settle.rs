@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use redrive_core::store::{Enqueued, Settled, Settlement};
 use redrive_core::time::ceil_ms;
 use redrive_core::{Await, Lease, NewJob, Order, Reason, Start, State, StoreError};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use crate::columns::Columns;
@@ -28,20 +28,54 @@ pub(crate) async fn settle(
     } else {
         full(inner, settlements).await?
     };
-    let mut applied = applied(&rows)?;
+    let Outcome { results, left, mut made_room } = outcome(inner, settlements, &rows, &added)?;
+    if !left.is_empty() {
+        made_room |= turns::pass_on(inner, &left).await;
+    }
+    Ok((results, made_room))
+}
+
+/// What settlements came to, and what is left to do about it once they are committed.
+pub(crate) struct Outcome {
+    pub(crate) results: Vec<Settled>,
+    /// The places that were left in partitions.
+    pub(crate) left: Vec<Left>,
+    /// Whether there is room for others by it, as far as this node knows.
+    pub(crate) made_room: bool,
+}
+
+fn outcome(
+    inner: &Inner,
+    settlements: &[Settlement],
+    rows: &[Row],
+    added: &HashSet<Uuid>,
+) -> Result<Outcome, StoreError> {
+    let mut applied = applied(rows)?;
     let mut left = Vec::new();
-    let mut made_room = frees_slots(inner, &applied);
+    let made_room = frees_slots(inner, &applied);
     let mut results = Vec::with_capacity(settlements.len());
     for settlement in settlements {
         // The first of several settlements under one lease is the one that was made.
         let one = applied.remove(&key(settlement.lease));
         results.push(one.as_ref().map_or(Settled::LeaseLost, |one| Settled::Applied(one.state)));
-        left.extend(one.and_then(|one| one.left(settlement, &added)));
+        left.extend(one.and_then(|one| one.left(settlement, added)));
     }
-    if !left.is_empty() {
-        made_room |= turns::pass_on(inner, &left).await;
-    }
-    Ok((results, made_room))
+    Ok(Outcome { results, left, made_room })
+}
+
+/// Settles in a transaction that someone else commits, and who then does what is left.
+pub(crate) async fn settle_in(
+    inner: &Inner,
+    client: &Client,
+    settlements: &[Settlement],
+) -> Result<Outcome, StoreError> {
+    let follow_ups: Vec<NewJob> = settlements.iter().flat_map(|each| each.follow_ups.clone()).collect();
+    enqueue::check(&follow_ups)?;
+    let lanes = inner.lanes.with(&inner.pool, &follow_ups).await?;
+    inner.expect(&follow_ups);
+    let limit = Limit::new(inner.manual_now(), &follow_ups);
+    let (rows, added) = one_by_one(client, &lanes, &limit, &Given::new(settlements)).await?;
+    outcome(inner, settlements, &rows, &added)
 }
 
 /// Whether a queue with a quota has room again.
@@ -75,20 +109,27 @@ async fn full(inner: &Inner, settlements: &[Settlement]) -> Result<(Vec<Row>, Ha
         return Ok((rows, added.into_iter().flatten().collect()));
     }
     // What holds a unique key has to be looked at first, which takes statements of their own.
-    let settling = inner.pool.transaction(async |client| {
-        let rows = apply(client, &limit, &given, &FollowUps::default()).await?;
-        let applied = applied(&rows)?;
-        let held = |settlement: &&&Settlement| applied.contains_key(&key(settlement.lease));
-        let next = given.firsts.iter().filter(held).flat_map(|settlement| settlement.follow_ups.clone());
-        let next: Vec<NewJob> = next.collect();
-        let enqueued = enqueue::add_all(&mut &*client, &lanes, limit.now, &next).await?;
-        let added = enqueued.into_iter().filter_map(|each| match each {
-            Enqueued::Created(id) => Some(id.0),
-            Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Replaced(_) => None,
-        });
-        Ok((rows, added.collect()))
+    inner.pool.transaction(async |client| one_by_one(client, &lanes, &limit, &given).await).await
+}
+
+/// Settles, and then enqueues what follows, in statements of their own inside a transaction.
+async fn one_by_one(
+    client: &Client,
+    lanes: &Lanes,
+    limit: &Limit,
+    given: &Given<'_>,
+) -> Result<(Vec<Row>, HashSet<Uuid>), StoreError> {
+    let rows = apply(client, limit, given, &FollowUps::default()).await?;
+    let applied = applied(&rows)?;
+    let held = |settlement: &&&Settlement| applied.contains_key(&key(settlement.lease));
+    let next = given.firsts.iter().filter(held).flat_map(|settlement| settlement.follow_ups.clone());
+    let next: Vec<NewJob> = next.collect();
+    let enqueued = enqueue::add_all(&mut &*client, lanes, limit.now, &next).await?;
+    let added = enqueued.into_iter().filter_map(|each| match each {
+        Enqueued::Created(id) => Some(id.0),
+        Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Replaced(_) => None,
     });
-    settling.await
+    Ok((rows, added.collect()))
 }
 
 /// Runs `settle.sql`.

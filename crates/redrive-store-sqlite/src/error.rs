@@ -4,7 +4,7 @@ use redrive_core::StoreError;
 use rusqlite::ErrorCode;
 
 /// Sorts an error by what the caller can do about it.
-pub(crate) fn sort(error: rusqlite::Error) -> StoreError {
+pub fn sort(error: rusqlite::Error) -> StoreError {
     // A value that is not of its column's sort was not written by this store.
     if let rusqlite::Error::IntegralValueOutOfRange(..)
     | rusqlite::Error::FromSqlConversionFailure(..)

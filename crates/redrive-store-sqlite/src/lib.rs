@@ -57,6 +57,7 @@ use redrive_core::store::{
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
+pub use error::sort;
 pub use open::{Options, SystemClock};
 pub use rusqlite;
 pub use transaction::Transaction;

@@ -1,12 +1,13 @@
-//! Enqueues together with an application's own writes: its tables live in the same file, and one commit covers both.
+//! Enqueues and settles together with an application's own writes: its tables live in the same file, and one commit
+//! covers both.
 
-use redrive_core::store::{Enqueued, check_batch};
+use redrive_core::store::{Enqueued, Settled, Settlement, check_batch};
 use redrive_core::{NewJob, StoreError};
 use rusqlite::Connection;
 
 use crate::error::Sorted;
 use crate::writer::Tx;
-use crate::{SqliteStore, enqueue};
+use crate::{SqliteStore, enqueue, settle};
 
 /// A transaction of the store's writer, open to an application.
 pub struct Transaction<'a, 'tx> {
@@ -25,6 +26,13 @@ impl Transaction<'_, '_> {
         check_batch(jobs.len())?;
         jobs.iter().try_for_each(NewJob::check)?;
         enqueue::enqueue(self.tx, jobs)
+    }
+
+    /// Settles as [`redrive_core::Store::settle`] does: with the commit it has happened, and rolled back it has not.
+    pub fn settle(&mut self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        check_batch(settlements.len())?;
+        settlements.iter().try_for_each(Settlement::check)?;
+        settle::settle(self.tx, settlements)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::store::Backend;
+use redrive_core::store::{Backend, Settled, Settlement, StoreError};
 use redrive_core::{Job, NewJob, Outcome, Timestamp, Verdict};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -33,6 +33,23 @@ pub trait Handler: Send + Sync + 'static {
     fn follow_ups(&self, _job: &Job, _ending: &Ending<'_>) -> Vec<NewJob> {
         Vec::new()
     }
+
+    /// Settles jobs of this kind in place of the store, for a handler whose own writes belong to their end.
+    fn settler(&self) -> Option<&dyn Settler> {
+        None
+    }
+}
+
+/// Settles jobs together with writes of its own.
+#[async_trait]
+pub trait Settler: Send + Sync {
+    /// Does what [`redrive_core::Store::settle`] does, in a transaction with what belongs to it: all of it is there or
+    /// nothing. `jobs` stand beside their settlements, as they were claimed.
+    ///
+    /// An error that may pass is retried by the storage policy. After any other the batch is split, and what fails by
+    /// itself is left to its lease: the job is taken over and settled anew.
+    async fn settle(&self, jobs: &[Arc<Job>], settlements: &[Settlement])
+    -> Result<Vec<Settled>, StoreError>;
 }
 
 /// How a job ends.

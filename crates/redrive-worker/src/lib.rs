@@ -30,7 +30,7 @@ pub mod storage_retry;
 pub mod worker;
 
 pub use count::Summary;
-pub use handler::{Context, Ending, Handler, Note};
+pub use handler::{Context, Ending, Handler, Note, Settler};
 pub use observe::Observer;
 pub use retry::{Retry, retry};
 pub use settings::{KeepLog, Pulse, Settings};

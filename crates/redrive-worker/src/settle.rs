@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use redrive_core::limits::{BATCH_ITEMS_MAX, cut_error};
 use redrive_core::store::{Settled, Settlement, StoreError};
-use redrive_core::{Entry, Invalid, Job, Lease, Outcome, Queue, Timestamp, Verdict};
+use redrive_core::{Entry, Invalid, Job, Kind, Lease, Outcome, Queue, Timestamp, Verdict};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::Instant;
 
 use crate::engine::{Causes, Engine};
-use crate::handler::Note;
+use crate::handler::{Note, Settler};
 use crate::resume::{concerned, resume};
 use crate::settings::KeepLog;
 
@@ -23,6 +23,8 @@ pub(crate) const RESULTS_MAX: usize = 2 * BATCH_ITEMS_MAX;
 const GATHER: Duration = Duration::from_millis(2);
 /// As many are worth a commit of their own.
 const GATHER_ITEMS: usize = 256;
+/// As many go through a handler's own settler at once: each may cost it statements of its own in one transaction.
+const SETTLER_ITEMS_MAX: usize = 64;
 
 /// A result on its way to the store.
 pub(crate) struct Finished {
@@ -57,7 +59,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut results: mpsc::Receiver<Finishe
                 gathering.push(finished);
             }
         }
-        settle(&engine, gathering.drain(..).collect()).await;
+        settle(&engine, std::mem::take(&mut gathering)).await;
         last = Some(Instant::now());
     }
 }
@@ -147,34 +149,79 @@ impl Engine {
 struct Batch {
     settlements: Vec<Settlement>,
     jobs: Vec<Option<Arc<Job>>>,
-}
-
-impl FromIterator<Finished> for Batch {
-    fn from_iter<I: IntoIterator<Item = Finished>>(finished: I) -> Self {
-        let mut batch = Self::default();
-        for Finished { job, settlement } in finished {
-            batch.settlements.push(settlement);
-            batch.jobs.push(job);
-        }
-        batch
-    }
+    /// The kind of them all, if its handler settles them in the store's place.
+    through: Option<Kind>,
 }
 
 impl Batch {
+    fn push(&mut self, Finished { job, settlement }: Finished) {
+        self.settlements.push(settlement);
+        self.jobs.push(job);
+    }
+
     fn split(mut self) -> [Self; 2] {
         let half = self.settlements.len() / 2;
-        let rest = Self { settlements: self.settlements.split_off(half), jobs: self.jobs.split_off(half) };
+        let rest = Self {
+            settlements: self.settlements.split_off(half),
+            jobs: self.jobs.split_off(half),
+            through: self.through.clone(),
+        };
         [rest, self]
     }
 }
 
-/// Settles a batch. Where the store refuses it as illegal it is split until the culprit stands alone.
-async fn settle(engine: &Engine, batch: Batch) {
-    let mut parts = vec![batch];
+impl Engine {
+    /// Puts together what is settled by the same means.
+    fn batches(&self, finished: impl IntoIterator<Item = Finished>) -> Vec<Batch> {
+        let mut plain = Batch::default();
+        let mut own: Vec<Batch> = Vec::new();
+        for one in finished {
+            let Some(kind) =
+                one.job.as_ref().map(|job| &job.kind).filter(|kind| self.settler(kind).is_some())
+            else {
+                plain.push(one);
+                continue;
+            };
+            let fits = |batch: &&mut Batch| {
+                batch.through.as_ref() == Some(kind) && batch.settlements.len() < SETTLER_ITEMS_MAX
+            };
+            match own.iter_mut().find(fits) {
+                Some(batch) => batch.push(one),
+                None => {
+                    let mut batch = Batch { through: Some(kind.clone()), ..Batch::default() };
+                    batch.push(one);
+                    own.push(batch);
+                }
+            }
+        }
+        own.push(plain);
+        own.retain(|batch| !batch.settlements.is_empty());
+        own
+    }
+
+    fn settler(&self, kind: &Kind) -> Option<&dyn Settler> {
+        self.handlers.get(kind).and_then(|handler| handler.settler())
+    }
+
+    async fn apply(&self, batch: &Batch) -> Result<Vec<Settled>, StoreError> {
+        match batch.through.as_ref().and_then(|kind| self.settler(kind)) {
+            Some(settler) => {
+                // One without a job is never in a batch with a settler.
+                let jobs: Vec<Arc<Job>> = batch.jobs.iter().flatten().cloned().collect();
+                self.store.settle_through(settler, &jobs, &batch.settlements).await
+            }
+            None => self.store.settle_all(&batch.settlements).await,
+        }
+    }
+}
+
+/// Settles results. Where one of them spoils a batch, that is split until the culprit stands alone.
+async fn settle(engine: &Engine, finished: Vec<Finished>) {
+    let mut parts = engine.batches(finished);
     while let Some(mut part) = parts.pop() {
-        match engine.store.settle_all(&part.settlements).await {
+        match engine.apply(&part).await {
             Ok(answers) => conclude(engine, &part, &answers).await,
-            Err(StoreError::Invalid(_)) if part.settlements.len() > 1 => parts.extend(part.split()),
+            Err(error) if is_spoilt_by_one(&part, &error) => parts.extend(part.split()),
             Err(StoreError::Invalid(problem)) => {
                 let rejected = part.settlements.iter().map(|settlement| reject(engine, settlement, &problem));
                 part.settlements = rejected.collect();
@@ -185,9 +232,15 @@ async fn settle(engine: &Engine, batch: Batch) {
     }
 }
 
+/// Whether a smaller batch could work. A store refuses what is illegal; a settler may fail over anything of its own.
+fn is_spoilt_by_one(batch: &Batch, error: &StoreError) -> bool {
+    let own = batch.through.is_some() && !error.may_pass();
+    batch.settlements.len() > 1 && (own || matches!(error, StoreError::Invalid(_)))
+}
+
 /// Settles without another way out.
 async fn settle_plainly(engine: &Engine, batch: Batch) {
-    match engine.store.settle_all(&batch.settlements).await {
+    match engine.apply(&batch).await {
         Ok(answers) => conclude(engine, &batch, &answers).await,
         Err(error) => drop_batch(engine, &batch.settlements, &error),
     }

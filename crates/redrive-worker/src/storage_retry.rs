@@ -16,6 +16,7 @@ use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, Steps, Transfer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::handler::Settler;
 use crate::hold::lock;
 use crate::observe::{Observer, Unobserved};
 use crate::retry::retry;
@@ -65,6 +66,16 @@ impl RetryingStore {
     /// Settles without taking the settlements away, for a caller that must look at them again when it fails.
     pub async fn settle_all(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         self.again("settle", Vec::len, &self.storage, || self.inner.settle(settlements.to_vec())).await
+    }
+
+    /// Settles through what settles in the store's place.
+    pub(crate) async fn settle_through(
+        &self,
+        settler: &dyn Settler,
+        jobs: &[Arc<Job>],
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.again("settle", Vec::len, &self.storage, || settler.settle(jobs, settlements)).await
     }
 
     async fn again<Op, Fut, T>(

@@ -211,6 +211,16 @@ impl Redrive {
         &self.inner.backend
     }
 
+    /// Lets the store prepare for a job that will come in a transaction.
+    pub(crate) async fn expect(&self, job: &redrive_core::NewJob) -> Result<(), Error> {
+        #[cfg(feature = "postgres")]
+        if let Some(store) = &self.inner.postgres {
+            store.expect(std::slice::from_ref(job)).await?;
+        }
+        let _ = job;
+        Ok(())
+    }
+
     /// The store as one on Postgres.
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres(&self) -> Result<&PostgresStore, Error> {

@@ -47,6 +47,22 @@ impl Error {
     }
 }
 
+/// What went wrong in a transaction on the store's own file; whether it may pass is told apart.
+#[cfg(feature = "sqlite")]
+impl From<redrive_store_sqlite::rusqlite::Error> for Error {
+    fn from(error: redrive_store_sqlite::rusqlite::Error) -> Self {
+        Self::Store(redrive_store_sqlite::sort(error))
+    }
+}
+
+/// What went wrong in a transaction on the store's own database; whether it may pass is told apart.
+#[cfg(feature = "postgres")]
+impl From<redrive_store_postgres::tokio_postgres::Error> for Error {
+    fn from(error: redrive_store_postgres::tokio_postgres::Error) -> Self {
+        Self::Store(redrive_store_postgres::sort(error))
+    }
+}
+
 /// How an attempt ended that did not succeed. Any error becomes a failure that is retried, so that `?` works.
 ///
 /// ```

@@ -1,5 +1,6 @@
 //! From a claimed job to its handler and back: the middleware, the payload, the call, the output.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::{Job, Outcome};
-use redrive_worker::Handler;
+use redrive_worker::{Handler, Settler};
 use tracing::Instrument as _;
 
 use crate::context::States;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) redrive: Redrive,
     pub(crate) states: Arc<States>,
     pub(crate) around: Arc<[Arc<dyn Middleware>]>,
+    /// What settles jobs of some kinds in the store's place.
+    pub(crate) endings: BTreeMap<&'static str, Arc<dyn Settler>>,
 }
 
 /// A typed handler as the engine sees it.
@@ -31,6 +34,7 @@ pub(crate) struct Handle {
     shared: Arc<Shared>,
     endpoint: Arc<dyn Endpoint>,
     determinism: Determinism,
+    settler: Option<Arc<dyn Settler>>,
 }
 
 impl Handle {
@@ -41,14 +45,15 @@ impl Handle {
         Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
     {
         let endpoint = Arc::new(Typed { handler, task: PhantomData::<fn(T)> });
-        Self { shared, endpoint, determinism: T::determinism() }
+        let settler = shared.endings.get(T::KIND).cloned();
+        Self { shared, endpoint, determinism: T::determinism(), settler }
     }
 }
 
 #[async_trait]
 impl Handler for Handle {
     async fn run(&self, mut attempt: redrive_worker::Context) -> Outcome {
-        let Shared { redrive, states, around } = &*self.shared;
+        let Shared { redrive, states, around, .. } = &*self.shared;
         let span = handle_span(&attempt.job);
         match redrive.fetch(&attempt.job).await {
             Ok(None) => {}
@@ -64,6 +69,10 @@ impl Handler for Handle {
         };
         let cx = Context::new(attempt, redrive.clone(), states.clone(), history);
         Next::new(around.clone(), self.endpoint.clone()).run(cx).instrument(span).await
+    }
+
+    fn settler(&self) -> Option<&dyn Settler> {
+        self.settler.as_deref()
     }
 }
 

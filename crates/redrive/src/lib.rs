@@ -60,6 +60,7 @@ mod client;
 mod context;
 mod doctor;
 mod durable;
+mod ending;
 mod enqueue;
 mod error;
 mod event;
@@ -69,6 +70,7 @@ mod middleware;
 mod migrate;
 mod open;
 mod operate;
+mod prepare;
 mod result;
 pub mod schedule;
 mod shutdown;
@@ -78,6 +80,8 @@ pub mod testing;
 mod trace;
 #[cfg(feature = "sqlite")]
 mod transact;
+#[cfg(feature = "postgres")]
+mod transact_postgres;
 mod transfer;
 mod worker;
 
@@ -89,18 +93,22 @@ pub use client::Redrive;
 pub use context::Context;
 pub use doctor::doctor;
 pub use durable::{AwaitSignal, AwaitSignalUntil, ChildError, CollectAll, Determinism, FanOut};
+pub use ending::End;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};
 pub use event::Event;
 pub use middleware::{Middleware, Next};
 pub use migrate::migrate;
 pub use open::shown;
+pub use prepare::Prepared;
 pub use result::{ResultError, Waiting};
 pub use schedule::{Missed, Schedule};
 pub use shutdown::shutdown_signal;
 pub use task::Task;
 #[cfg(feature = "sqlite")]
-pub use transact::{Prepared, SqliteTransaction};
+pub use transact::SqliteTransaction;
+#[cfg(feature = "postgres")]
+pub use transact_postgres::PostgresTransaction;
 pub use transfer::{LeftBehind, Move, Moved, Progress, lift};
 pub use worker::TaskWorker;
 
@@ -115,7 +123,7 @@ pub use redrive_core::{
     NewJob, Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
 };
 #[cfg(feature = "postgres")]
-pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
+pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore, Work, tokio_postgres};
 #[cfg(feature = "redis")]
 pub use redrive_store_redis::{Options as RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]

@@ -1,24 +1,12 @@
 //! Enqueues together with an application's own writes to the same SQLite file.
 
-use redrive_core::NewJob;
 use redrive_store_sqlite::Transaction;
 use redrive_store_sqlite::rusqlite::Connection;
 
-use crate::{Enqueue, Enqueued, Error, Redrive};
-
-/// A task that is ready to be enqueued inside a transaction.
-#[derive(Debug, Clone)]
-pub struct Prepared(NewJob);
-
-impl Enqueue {
-    /// Makes it ready for [`Redrive::transact`]: its policy is in the store, and it has passed what may refuse it.
-    pub async fn prepare(self) -> Result<Prepared, Error> {
-        Ok(Prepared(self.job().await?.1))
-    }
-}
+use crate::{Enqueued, Error, Prepared, Redrive};
 
 /// A transaction on the store's file.
-pub struct SqliteTransaction<'a, 'b, 'c>(&'a mut Transaction<'b, 'c>);
+pub struct SqliteTransaction<'a, 'b, 'c>(pub(crate) &'a mut Transaction<'b, 'c>);
 
 impl SqliteTransaction<'_, '_, '_> {
     /// The connection, for tables of the application's own. It must not be told to begin, commit or roll back.

@@ -1,17 +1,30 @@
 //! A worker whose handlers take tasks instead of bytes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use redrive_core::policy::presets;
 use redrive_core::{Invalid, Kind, Policy, Queue, catalog};
-use redrive_worker::{Observer, Settings, Summary, Worker};
+use redrive_worker::{Observer, Settings, Settler, Summary, Worker};
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use crate::End;
+#[cfg(feature = "sqlite")]
+use crate::SqliteTransaction;
 use crate::context::States;
+#[cfg(feature = "postgres")]
+use crate::ending::InPostgres;
+#[cfg(feature = "sqlite")]
+use crate::ending::InSqlite;
+use crate::ending::Make;
 use crate::event::{Hook, Observers};
 use crate::handle::{Handle, Shared};
 use crate::schedule::run::Driver;
 use crate::{Context, Error, Event, JobError, Middleware, Redrive, Task};
+#[cfg(feature = "postgres")]
+use crate::{PostgresTransaction, Work};
 
 /// A worker under construction.
 pub struct TaskWorker {
@@ -21,6 +34,8 @@ pub struct TaskWorker {
     around: Vec<Arc<dyn Middleware>>,
     observers: Vec<Arc<dyn Observer>>,
     schedules: bool,
+    handled: BTreeSet<&'static str>,
+    endings: Vec<(&'static str, Make)>,
     register: Vec<Register>,
 }
 
@@ -35,6 +50,8 @@ impl TaskWorker {
             around: Vec::new(),
             observers: Vec::new(),
             schedules: true,
+            handled: BTreeSet::new(),
+            endings: Vec::new(),
             register: Vec::new(),
         }
     }
@@ -153,14 +170,113 @@ impl TaskWorker {
         F: Fn(T, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
     {
+        self.handled.insert(T::KIND);
         self.register.push(Box::new(|worker, shared| {
             Ok(worker.on(Kind::new(T::KIND)?, Handle::new(shared.clone(), handler)))
         }));
         self
     }
 
+    /// Writes into the store's SQLite file with the end of each job of a type: in the transaction that makes it
+    /// succeeded, dead or cancelled, or not at all. That goes for the end of a job too whose last worker crashed, and
+    /// under a lost lease nothing is written.
+    ///
+    /// What fails here keeps the job from ending: it is taken over when its lease has run out, and settled anew. The
+    /// closure holds up every other write while it runs. It is not called for a job that is cancelled while nobody
+    /// works on it, since no worker ends that, nor for one whose payload cannot be read.
+    ///
+    /// ```
+    /// # use redrive::{Context, End, Error, Redrive, SqliteTransaction, State, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i64 }
+    /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
+    /// # fn example(redrive: Redrive) {
+    /// let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).ending(
+    ///     |tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, end: &End| {
+    ///         let shipped = end.state == State::Succeeded;
+    ///         let sql = "UPDATE orders SET shipped = ?2 WHERE id = ?1";
+    ///         tx.connection().execute(sql, (ship.order, shipped))?;
+    ///         Ok(())
+    ///     },
+    /// );
+    /// # }
+    /// ```
+    #[cfg(feature = "sqlite")]
+    pub fn ending<T, F>(mut self, write: F) -> Self
+    where
+        T: Task,
+        F: Fn(&mut SqliteTransaction<'_, '_, '_>, &T, &End) -> Result<(), Error> + Send + Sync + 'static,
+    {
+        self.endings.push((
+            T::KIND,
+            Box::new(move |redrive| {
+                let store = redrive.sqlite().ok()?.clone();
+                let (redrive, write) = (redrive.clone(), Arc::new(write));
+                Some(Arc::new(InSqlite { redrive, store, write, task: PhantomData::<fn(T)> }))
+            }),
+        ));
+        self
+    }
+
+    /// Writes into the store's Postgres database with the end of each job of a type, as [`TaskWorker::ending`] does on
+    /// SQLite. A worker may be given both: the one for its store counts.
+    ///
+    /// ```
+    /// # use redrive::{Context, Redrive, State, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i64 }
+    /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
+    /// # fn example(redrive: Redrive) {
+    /// let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).ending_postgres(|tx, ship: &Ship, end| {
+    ///     Box::pin(async move {
+    ///         let shipped = end.state == State::Succeeded;
+    ///         let sql = "UPDATE orders SET shipped = $2 WHERE id = $1";
+    ///         tx.client().execute(sql, &[&ship.order, &shipped]).await?;
+    ///         Ok(())
+    ///     })
+    /// });
+    /// # }
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn ending_postgres<T, F>(mut self, write: F) -> Self
+    where
+        T: Task + Sync,
+        F: for<'a> Fn(&'a PostgresTransaction<'a>, &'a T, &'a End) -> Work<'a, (), Error>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.endings.push((
+            T::KIND,
+            Box::new(move |redrive| {
+                let store = redrive.postgres().ok()?.clone();
+                let (redrive, write) = (redrive.clone(), Arc::new(write));
+                Some(Arc::new(InPostgres { redrive, store, write, task: PhantomData::<fn(T)> }))
+            }),
+        ));
+        self
+    }
+
+    /// What settles jobs of some kinds in the store's place. An ending that would never be written is refused.
+    fn settlers(&mut self) -> Result<BTreeMap<&'static str, Arc<dyn Settler>>, Invalid> {
+        let asked: BTreeSet<&str> = self.endings.iter().map(|(kind, _)| *kind).collect();
+        let made = self.endings.drain(..).filter_map(|(kind, make)| Some((kind, make(&self.redrive)?)));
+        let made: BTreeMap<_, _> = made.collect();
+        for kind in asked {
+            if !made.contains_key(kind) {
+                return Err(Invalid::new(
+                    "ending",
+                    format!("of {kind:?} is for another store than this one"),
+                ));
+            }
+            if !self.handled.contains(kind) {
+                return Err(Invalid::new("ending", format!("of {kind:?} needs a handler of that kind")));
+            }
+        }
+        Ok(made)
+    }
+
     /// Works until `shutdown` is ready, then drains and releases. Settings that are illegal are refused here, by name.
-    pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
+    pub async fn run_until(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
+        let endings = self.settlers()?;
         let settings = self.settings?;
         let poll = settings.poll;
         // For those who enqueue by other means than this crate and name no policy.
@@ -175,6 +291,7 @@ impl TaskWorker {
             redrive: self.redrive,
             states: Arc::new(self.states),
             around: self.around.into(),
+            endings,
         });
         for register in self.register {
             worker = register(worker, &shared)?;

@@ -5,6 +5,7 @@ mod admit;
 mod batch;
 mod bodies;
 mod context;
+mod ending;
 mod events;
 mod middleware;
 mod operate;

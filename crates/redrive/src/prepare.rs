@@ -1,0 +1,25 @@
+//! Makes a task ready to be enqueued inside a transaction that must not wait for anything else.
+
+use redrive_core::NewJob;
+
+use crate::{Enqueue, Error};
+
+/// A task that is ready to be enqueued inside a transaction.
+#[derive(Debug, Clone)]
+pub struct Prepared(pub(crate) NewJob);
+
+impl Prepared {
+    /// The id that its job will have.
+    pub fn id(&self) -> crate::JobId {
+        self.0.id
+    }
+}
+
+impl Enqueue {
+    /// Makes it ready for a transaction: its policy is in the store, and it has passed what may refuse it.
+    pub async fn prepare(self) -> Result<Prepared, Error> {
+        let (redrive, job) = self.job().await?;
+        redrive.expect(&job).await?;
+        Ok(Prepared(job))
+    }
+}

@@ -1,0 +1,54 @@
+//! Enqueues together with an application's own writes to the same Postgres database, on the store's connections.
+
+use redrive_store_postgres::tokio_postgres::Client;
+use redrive_store_postgres::{OpenTransaction, Work};
+
+use crate::{Enqueued, Error, Prepared, Redrive};
+
+/// A transaction on the store's database.
+pub struct PostgresTransaction<'a>(pub(crate) &'a OpenTransaction<'a>);
+
+impl PostgresTransaction<'_> {
+    /// The connection, for tables of the application's own. It must not be told to begin, commit or roll back.
+    pub fn client(&self) -> &Client {
+        self.0.client()
+    }
+
+    /// Enqueues a task: with the commit it is there, and rolled back it never was.
+    pub async fn enqueue(&self, task: &Prepared) -> Result<Enqueued, Error> {
+        let answer = self.0.enqueue(std::slice::from_ref(&task.0)).await?.pop();
+        answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))
+    }
+}
+
+impl Redrive {
+    /// Runs `body` in a transaction on one of the store's connections to Postgres. What it writes and what it enqueues is
+    /// there together or not at all: it is committed when `body` returns well.
+    ///
+    /// It is given up on after 15 s. To enqueue in a transaction on a connection of your own, see
+    /// [`crate::Enqueue::enqueue_in`].
+    ///
+    /// ```no_run
+    /// # use redrive::{Error, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i64 }
+    /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
+    /// # async fn example(redrive: Redrive) -> Result<(), Error> {
+    /// let ship = redrive.enqueue(Ship { order: 7 }).prepare().await?;
+    /// redrive
+    ///     .transact_postgres(|tx| {
+    ///         Box::pin(async move {
+    ///             tx.client().execute("INSERT INTO orders (id) VALUES (7)", &[]).await?;
+    ///             tx.enqueue(&ship).await
+    ///         })
+    ///     })
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn transact_postgres<T, F>(&self, body: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a PostgresTransaction<'a>) -> Work<'a, T, Error> + Send + 'static,
+    {
+        self.postgres()?.transact(|tx| Box::pin(async move { body(&PostgresTransaction(tx)).await })).await?
+    }
+}
