@@ -21,7 +21,8 @@ struct PythonTool {
     ask: &'static [&'static str],
 }
 
-/// schemathesis drives the OpenAPI document in the tests of `redrive-cli`; weed is the S3 server that keeps their bodies;
+/// schemathesis drives the OpenAPI document in the tests of `redrive-cli`; weed is the S3 server that keeps their
+/// bodies and the pastes of `apps/paste`;
 /// psycopg is what the Python program of the Postgres guide reaches the server with.
 const PYTHON_TOOLS: [PythonTool; 3] = [
     PythonTool {
@@ -43,7 +44,7 @@ const PYTHON_TOOLS: [PythonTool; 3] = [
 const NODE_DRIVER: &str = "pg@8.23.1";
 
 /// Makes sure of a C compiler, for the bundled SQLite, of cargo's formatter and linter, of what tests drive the API with,
-/// of what sets their clocks, and of the servers that they start.
+/// of what sets their clocks, of a browser, and of the servers that they start.
 pub(crate) fn setup() -> anyhow::Result<()> {
     if !works("cc", &["--version"]) {
         install("a C compiler is missing: install one that answers to cc", &["gcc", "libc6-dev"])?;
@@ -60,6 +61,11 @@ pub(crate) fn setup() -> anyhow::Result<()> {
     }
     if !works("faketime", &["--version"]) {
         install("the tests of clocks that differ lack a program: install faketime", &["faketime"])?;
+    }
+    if !works("chromium", &["--version"]) || !works("chromedriver", &["--version"]) {
+        let missing =
+            "the browser that the tests of apps/paste drive is missing: install chromium and chromedriver";
+        install(missing, &["chromium", "chromium-driver"])?;
     }
     servers()?;
     node_driver()?;

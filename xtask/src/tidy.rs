@@ -48,6 +48,7 @@ const DIRECTIONS: [(&str, &[&str]); 13] = [
         "redrive-cli",
         &["redrive-core", "redrive", "redrive-bench", "redrive-delivery", "redrive-server", "redrive-worker"],
     ),
+    ("paste", &["redrive"]),
     ("xtask", &[]),
 ];
 
@@ -57,9 +58,9 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("rusqlite", &["redrive-store-sqlite", "redrive-bench"]),
     ("tokio-postgres", &["redrive-store-postgres", "redrive-bench"]),
     ("redis", &["redrive-store-redis", "redrive-bench"]),
-    ("clap", &["redrive-cli", "redrive-bench", "xtask"]),
-    ("axum", &["redrive-server", "redrive-bench"]),
-    ("object_store", &["redrive-bodies"]),
+    ("clap", &["redrive-cli", "redrive-bench", "paste", "xtask"]),
+    ("axum", &["redrive-server", "redrive-bench", "paste"]),
+    ("object_store", &["redrive-bodies", "paste"]),
 ];
 
 /// What core must not use at all, not even through others.

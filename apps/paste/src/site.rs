@@ -1,0 +1,90 @@
+//! The site as a whole: what its parts share, and the process that runs them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::serve::ListenerExt as _;
+use redrive::{Redrive, Settings, TaskWorker, shutdown_signal};
+use tokio::net::TcpListener;
+
+use crate::arguments::{Arguments, Role};
+use crate::database::{self, Database};
+use crate::objects::Objects;
+use crate::read::Reads;
+use crate::{remove, routes, sweep, upload};
+
+/// Time from one search for uploads without a worker to the next.
+const RECLAIM_EVERY: Duration = Duration::from_secs(2);
+
+/// What requests and jobs work with.
+pub struct Site {
+    /// The jobs.
+    pub redrive: Redrive,
+    /// The rows, in the same database.
+    pub database: Arc<dyn Database>,
+    /// The content.
+    pub objects: Objects,
+    /// What was read lately.
+    pub reads: Reads,
+}
+
+impl Site {
+    /// Opens the database and the object store, and makes what is missing.
+    pub async fn open(arguments: &Arguments) -> anyhow::Result<Arc<Self>> {
+        let objects = Objects::open(&arguments.objects, arguments.upload_timeout)?;
+        let redrive = Redrive::open(&arguments.database).await?;
+        let database = database::beside(&redrive, &arguments.database);
+        database.prepare().await.context("the tables of the site cannot be made")?;
+        Ok(Arc::new(Self { redrive, database, objects, reads: Reads::default() }))
+    }
+
+    /// A worker that uploads, removes and sweeps.
+    pub fn worker(self: &Arc<Self>, arguments: &Arguments) -> TaskWorker {
+        let settings = Settings::default()
+            .with_concurrency(arguments.uploads)
+            .with_lease(arguments.lease)
+            .with_reclaim_every(RECLAIM_EVERY.min(arguments.lease));
+        let worker = self.redrive.worker().settings(settings).state(self.clone());
+        self.database.end_uploads(worker.on(upload::upload)).on(remove::remove).on(sweep::sweep)
+    }
+}
+
+/// Runs the roles of a process until it is told to end.
+pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    arguments.check()?;
+    let site = Site::open(&arguments).await?;
+    let (serving, working) = tokio::join!(
+        when(arguments.has(Role::App), serve(site.clone(), &arguments)),
+        when(arguments.has(Role::Worker), work(site.clone(), &arguments)),
+    );
+    serving.and(working)
+}
+
+async fn when(yes: bool, run: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    if yes { run.await } else { Ok(()) }
+}
+
+async fn serve(site: Arc<Site>, arguments: &Arguments) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(arguments.listen)
+        .await
+        .with_context(|| format!("{} is taken; choose another address with --listen", arguments.listen))?;
+    let address = listener.local_addr()?;
+    let (database, objects) = (redrive::shown(&arguments.database), &arguments.objects);
+    println!("paste listens on http://{address} with {database} and {objects}");
+    let listener = listener.tap_io(|stream| {
+        // Small answers are not to wait for each other.
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, routes::router(site)).with_graceful_shutdown(shutdown_signal()).await?;
+    Ok(())
+}
+
+async fn work(site: Arc<Site>, arguments: &Arguments) -> anyhow::Result<()> {
+    sweep::schedule(&site.redrive).await?;
+    if !arguments.has(Role::App) {
+        println!("paste works on {} with {}", redrive::shown(&arguments.database), arguments.objects);
+    }
+    site.worker(arguments).run_until(shutdown_signal()).await?;
+    Ok(())
+}
