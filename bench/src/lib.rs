@@ -10,6 +10,7 @@ pub mod figures;
 #[cfg(feature = "servers")]
 pub mod jobs;
 pub mod lag;
+pub mod paste;
 pub mod peers;
 pub mod pickup;
 #[cfg(feature = "servers")]

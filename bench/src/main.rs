@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use redrive_bench::bench::{self, Size};
-use redrive_bench::{drain, enqueue, figures, lag, peers, pickup, retry, service, waiting};
+use redrive_bench::{drain, enqueue, figures, lag, paste, peers, pickup, retry, service, waiting};
 #[cfg(feature = "servers")]
 use redrive_bench::{jobs, postgres, redis};
 
@@ -51,6 +51,12 @@ enum What {
         #[arg(long)]
         only: Option<service::Part>,
     },
+    /// The paste site, as a process of its own.
+    Paste {
+        /// The program of the site.
+        #[arg(long, value_name = "PROGRAM")]
+        program: PathBuf,
+    },
     /// Several nodes on Postgres, on a private server.
     #[cfg(feature = "servers")]
     Postgres {
@@ -94,6 +100,7 @@ fn main() -> anyhow::Result<()> {
         }
         Some(What::Only { name }) => only(name, size),
         Some(What::Service { program, only }) => serve(&arguments, program, *only),
+        Some(What::Paste { program }) => paste_site(&arguments, program),
         #[cfg(feature = "servers")]
         Some(What::Postgres { only }) => several_nodes(&arguments, *only),
         #[cfg(feature = "servers")]
@@ -126,6 +133,13 @@ fn serve(arguments: &Arguments, program: &Path, only: Option<service::Part>) -> 
     let (figures, cores) = service::measure(program, size, parts, said)?;
     print!("{}\n{}", figures::table(&figures), cores.table());
     write(arguments, &serde_json::json!({ "figures": figures, "cores": cores.list() }))
+}
+
+fn paste_site(arguments: &Arguments, program: &Path) -> anyhow::Result<()> {
+    let size = if arguments.quick { paste::Size::QUICK } else { paste::Size::FULL };
+    let figures = paste::measure(program, size, said)?;
+    print!("{}", figures::table(&figures));
+    write(arguments, &serde_json::json!({ "figures": figures }))
 }
 
 #[cfg(feature = "servers")]

@@ -33,6 +33,8 @@ enum What {
     Redis,
     /// Durable jobs: steps, fan-out, limits
     Jobs,
+    /// The paste site as a process of its own
+    Paste,
 }
 
 /// The peers that run beside; each is a workspace of its own, because they link different versions of SQLite.
@@ -50,6 +52,7 @@ pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
         What::Postgres => postgres(arguments, &target),
         What::Redis => redis(arguments, &target),
         What::Jobs => jobs(arguments, &target),
+        What::Paste => paste(arguments, &target),
     }
 }
 
@@ -108,6 +111,13 @@ fn service(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     ]))?;
     let mut bench = program(arguments, target, "bench-service.json");
     run(bench.args(["service", "--program"]).arg(target.join("release/redrive")))
+}
+
+fn paste(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    let packages = ["--package", "redrive-bench", "--package", "paste"];
+    run(cargo().args(["build", "--release", "--locked"]).args(packages))?;
+    let mut bench = program(arguments, target, "bench-paste.json");
+    run(bench.args(["paste", "--program"]).arg(target.join("release/paste")))
 }
 
 fn program(arguments: &Arguments, target: &Path, json: &str) -> Command {

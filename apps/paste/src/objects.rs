@@ -90,7 +90,12 @@ impl Objects {
                 anyhow::bail!("{address:?} is no place for objects; use file:FOLDER or s3://BUCKET")
             }
         };
-        Ok(Self { store, address: address.trim_end_matches('/').to_owned(), upload_timeout })
+        Ok(Self::on(store, address, upload_timeout))
+    }
+
+    /// The objects in a store that is open already; one that tries again by itself makes attempts last longer.
+    pub fn on(store: Arc<dyn ObjectStore>, address: &str, upload_timeout: Duration) -> Self {
+        Self { store, address: address.trim_end_matches('/').to_owned(), upload_timeout }
     }
 
     /// The address of an object.

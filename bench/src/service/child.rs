@@ -36,6 +36,14 @@ impl Child {
         Self::start("service", command).await
     }
 
+    /// `apps/paste` with its defaults, in a folder where its files go.
+    pub async fn paste(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["--listen", "127.0.0.1:0"]).current_dir(folder);
+        command.stdin(Stdio::null()).env("RUST_LOG", "warn");
+        Self::start("paste", command).await
+    }
+
     /// This program again, as the part that `role` names; it ends when its input does.
     pub async fn role(role: &'static str) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);

@@ -22,9 +22,11 @@ mod postgres;
 mod process;
 mod proxy;
 mod redis;
+mod s3;
 mod template;
 
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster};
+pub use s3::S3;

@@ -2,4 +2,4 @@
 SELECT DISTINCT blob FROM (
     SELECT blob FROM paste.pastes WHERE status = 'FAILED' AND created_at <= now() - interval '24 hours'
     ORDER BY created_at LIMIT $1
-) some ORDER BY blob
+) AS stale ORDER BY blob

@@ -62,9 +62,20 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
 
 /// Like [`command`], for a program that gets `signal` when this process ends before it, in whatever way.
 pub(super) fn mortal_command(program: &Path, signal: &str) -> Command {
+    mortal(program, signal, |program| command(program))
+}
+
+/// Like [`mortal_command`], run by this process' own account.
+pub(super) fn own_mortal_command(program: &Path, signal: &str) -> Command {
+    let mut command = mortal(program, signal, |program| Command::new(program));
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+fn mortal(program: &Path, signal: &str, command: impl Fn(&Path) -> Command) -> Command {
     match find_program("setpriv") {
         Some(setpriv) => {
-            let mut command = command(setpriv);
+            let mut command = command(&setpriv);
             command.args(["--pdeathsig", signal, "--"]).arg(program);
             command
         }

@@ -92,6 +92,12 @@ impl Proxy {
         self.state.accepted.load(Ordering::SeqCst)
     }
 
+    /// Answers every chunk from a client with these bytes in the server's place and closes its connection, until it is
+    /// told otherwise.
+    pub fn answer(&self, answer: Option<&[u8]>) {
+        *lock(&self.state.answer) = answer.map(<[u8]>::to_vec);
+    }
+
     /// How many cuts at a request there have been.
     pub fn faults(&self) -> u64 {
         self.state.faults.load(Ordering::SeqCst)
@@ -112,6 +118,7 @@ struct State {
     door: Mutex<Door>,
     weather: watch::Sender<Weather>,
     planned: Mutex<Option<(Vec<u8>, Cut)>>,
+    answer: Mutex<Option<Vec<u8>>>,
     faults: AtomicU64,
     accepted: AtomicU64,
 }
@@ -139,6 +146,7 @@ impl State {
             door: Mutex::new(Door { refuses: false, generation: Generation::new() }),
             weather: watch::Sender::new(Weather { frozen: false, delay: Duration::ZERO }),
             planned: Mutex::new(None),
+            answer: Mutex::new(None),
             faults: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
         }
@@ -248,6 +256,8 @@ enum End {
     Broken,
     /// A cut at a request, which the server still has to get.
     Requested(Vec<u8>),
+    /// A client that gets an answer which is not the server's.
+    Answered(Vec<u8>),
 }
 
 async fn converse(client: &mut TcpStream, server: &mut TcpStream, state: &State) -> End {
@@ -257,7 +267,11 @@ async fn converse(client: &mut TcpStream, server: &mut TcpStream, state: &State)
         end = carry_requests(from_client, to_server, state) => end,
         end = carry_answers(from_server, to_client, state) => end,
     };
-    let End::Requested(chunk) = end else { return end };
+    let chunk = match end {
+        End::Requested(chunk) => chunk,
+        End::Answered(answer) => return reply(client, &answer).await,
+        End::Closed | End::Broken => return end,
+    };
     // From here on nobody carries answers.
     if server.write_all(&chunk).await.is_ok() {
         let _ = tokio::time::timeout(ANSWER_PATIENCE, server.read(&mut [0])).await;
@@ -266,12 +280,27 @@ async fn converse(client: &mut TcpStream, server: &mut TcpStream, state: &State)
     End::Broken
 }
 
+/// Answers and closes. What the client still sends is read, since it would otherwise see a reset and no answer.
+async fn reply(client: &mut TcpStream, answer: &[u8]) -> End {
+    if client.write_all(answer).await.is_err() || client.shutdown().await.is_err() {
+        return End::Broken;
+    }
+    let mut rest = vec![0; CHUNK_BYTES_MAX];
+    let drain = async { while client.read(&mut rest).await.is_ok_and(|length| length > 0) {} };
+    let _ = tokio::time::timeout(ANSWER_PATIENCE, drain).await;
+    End::Closed
+}
+
 async fn carry_requests(mut client: ReadHalf<'_>, mut server: WriteHalf<'_>, state: &State) -> End {
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     loop {
         let Ok(length) = client.read(&mut buffer).await else { return End::Broken };
         state.hold().await;
         let chunk = &buffer[..length];
+        let answer = lock(&state.answer).clone();
+        if let Some(answer) = answer.filter(|_| length > 0) {
+            return End::Answered(answer);
+        }
         match state.take_planned(chunk) {
             Some(Cut::AfterRequest) => return End::Requested(chunk.to_owned()),
             Some(Cut::BeforeRequest) => {

@@ -5,3 +5,4 @@ mod client;
 mod pgbouncer;
 mod postgres;
 mod proxy;
+mod s3;

@@ -198,3 +198,17 @@ fn ask(stream: &mut TcpStream, words: &str) -> std::io::Result<String> {
     stream.read_exact(&mut answer)?;
     Ok(String::from_utf8(answer).unwrap())
 }
+
+#[test]
+fn it_answers_in_the_servers_place_until_it_is_told_otherwise() {
+    let (proxy, heard) = echo();
+    proxy.answer(Some(b"not today"));
+    let mut stream = connect(&proxy);
+    stream.write_all(b"anyone there?").unwrap();
+    let mut said = String::new();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    stream.read_to_string(&mut said).unwrap();
+    assert_eq!((said.as_str(), heard.lock().unwrap().len()), ("not today", 0));
+    proxy.answer(None);
+    assert_eq!(ask(&mut connect(&proxy), "now").unwrap(), "now");
+}
