@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::enqueue::Query;
 use crate::error::Sorted;
 use crate::found::keys;
 use crate::open::Inner;
@@ -16,15 +17,25 @@ use crate::turns::{Left, pass_on};
 
 /// Says too whether someone else may go on instead.
 pub(crate) async fn cancel(inner: &Inner, ids: &[JobId]) -> Result<(Vec<Cancelled>, bool), StoreError> {
-    let (now, asked) = (inner.manual_now(), keys(ids));
+    let (cancelled, left) = cancel_in(&*inner.pool, inner.manual_now(), ids).await?;
+    let passed_on = !left.is_empty() && pass_on(inner, &left).await;
+    Ok((cancelled, passed_on))
+}
+
+/// Brings back which places were left in partitions, for whoever commits it.
+pub(crate) async fn cancel_in(
+    to: &(impl Query + Sync),
+    now: Option<i64>,
+    ids: &[JobId],
+) -> Result<(Vec<Cancelled>, Vec<Left>), StoreError> {
+    let asked = keys(ids);
     let sql = include_str!("../sql/cancel.sql");
     loop {
-        let rows = inner.pool.query(sql, &[(&now, Type::INT8), (&asked, Type::UUID_ARRAY)]).await?;
+        let rows = to.typed(sql, &[(&now, Type::INT8), (&asked, Type::UUID_ARRAY)]).await?;
         if !ended_meanwhile(&rows)? {
             let mut family = Family::read(&rows)?;
             let cancelled = ids.iter().map(|id| family.cancel(id.0)).collect();
-            let passed_on = !family.left.is_empty() && pass_on(inner, &family.left).await;
-            return Ok((cancelled, passed_on));
+            return Ok((cancelled, family.left));
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Runs transactions for an application on the store's own connections: what it writes, enqueues and settles is there
-//! together or not at all.
+//! Runs transactions for an application on the store's own connections: what it writes, enqueues, settles and cancels is
+//! there together or not at all.
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redrive_core::store::{Enqueued, Settled, Settlement, check_batch};
-use redrive_core::{NewJob, StoreError};
+use redrive_core::store::{Cancelled, Enqueued, Settled, Settlement, check_batch};
+use redrive_core::{JobId, NewJob, StoreError};
 use tokio_postgres::Client;
 
 use crate::PostgresStore;
+use crate::cancel;
 use crate::enqueue;
 use crate::error::Sorted;
 use crate::open::Inner;
@@ -60,6 +61,14 @@ impl OpenTransaction<'_> {
         due.wake |= follow_ups || settled.made_room || settled.results.iter().any(goes_on);
         due.left.extend(settled.left);
         Ok(settled.results)
+    }
+
+    /// Cancels as [`redrive_core::Store::cancel`] does: with the commit it has happened, and rolled back it has not.
+    pub async fn cancel(&self, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
+        check_batch(ids.len())?;
+        let (cancelled, left) = cancel::cancel_in(self.client, self.inner.manual_now(), ids).await?;
+        self.due().left.extend(left);
+        Ok(cancelled)
     }
 
     fn due(&self) -> MutexGuard<'_, Due> {

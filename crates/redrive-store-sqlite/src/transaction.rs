@@ -1,13 +1,13 @@
-//! Enqueues and settles together with an application's own writes: its tables live in the same file, and one commit
+//! Enqueues, settles and cancels together with an application's own writes: its tables live in the same file, and one commit
 //! covers both.
 
-use redrive_core::store::{Enqueued, Settled, Settlement, check_batch};
-use redrive_core::{NewJob, StoreError};
+use redrive_core::store::{Cancelled, Enqueued, Settled, Settlement, check_batch};
+use redrive_core::{JobId, NewJob, StoreError};
 use rusqlite::Connection;
 
 use crate::error::Sorted;
 use crate::writer::Tx;
-use crate::{SqliteStore, enqueue, settle};
+use crate::{SqliteStore, cancel, enqueue, settle};
 
 /// A transaction of the store's writer, open to an application.
 pub struct Transaction<'a, 'tx> {
@@ -33,6 +33,12 @@ impl Transaction<'_, '_> {
         check_batch(settlements.len())?;
         settlements.iter().try_for_each(Settlement::check)?;
         settle::settle(self.tx, settlements)
+    }
+
+    /// Cancels as [`redrive_core::Store::cancel`] does: with the commit it has happened, and rolled back it has not.
+    pub fn cancel(&mut self, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
+        check_batch(ids.len())?;
+        cancel::cancel(self.tx, ids)
     }
 }
 

@@ -3,7 +3,7 @@
 use redrive_store_sqlite::Transaction;
 use redrive_store_sqlite::rusqlite::Connection;
 
-use crate::{Enqueued, Error, Prepared, Redrive};
+use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's file.
 pub struct SqliteTransaction<'a, 'b, 'c>(pub(crate) &'a mut Transaction<'b, 'c>);
@@ -18,6 +18,12 @@ impl SqliteTransaction<'_, '_, '_> {
     pub fn enqueue(&mut self, task: &Prepared) -> Result<Enqueued, Error> {
         let answer = self.0.enqueue(std::slice::from_ref(&task.0))?.pop();
         answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))
+    }
+
+    /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
+    /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
+    pub fn cancel(&mut self, id: JobId) -> Result<Cancelled, Error> {
+        Ok(self.0.cancel(&[id])?.pop().unwrap_or(Cancelled::NotFound))
     }
 }
 

@@ -3,7 +3,7 @@
 use redrive_store_postgres::tokio_postgres::Client;
 use redrive_store_postgres::{OpenTransaction, Work};
 
-use crate::{Enqueued, Error, Prepared, Redrive};
+use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's database.
 pub struct PostgresTransaction<'a>(pub(crate) &'a OpenTransaction<'a>);
@@ -18,6 +18,12 @@ impl PostgresTransaction<'_> {
     pub async fn enqueue(&self, task: &Prepared) -> Result<Enqueued, Error> {
         let answer = self.0.enqueue(std::slice::from_ref(&task.0)).await?.pop();
         answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))
+    }
+
+    /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
+    /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
+    pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
+        Ok(self.0.cancel(&[id]).await?.pop().unwrap_or(Cancelled::NotFound))
     }
 }
 

@@ -183,7 +183,8 @@ impl TaskWorker {
     ///
     /// What fails here keeps the job from ending: it is taken over when its lease has run out, and settled anew. The
     /// closure holds up every other write while it runs. It is not called for a job that is cancelled while nobody
-    /// works on it, since no worker ends that, nor for one whose payload cannot be read.
+    /// works on it, since no worker ends that: see [`SqliteTransaction::cancel`]. Nor is it for one whose payload cannot be
+    /// read.
     ///
     /// ```
     /// # use redrive::{Context, End, Error, Redrive, SqliteTransaction, State, Task};

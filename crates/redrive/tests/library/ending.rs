@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redrive::{
-    Context, End, Error, JobError, JobId, Policy, Redrive, Settings, SqliteTransaction, State, Task,
-    TaskWorker, presets,
+    Cancelled, Context, End, Error, JobError, JobId, Policy, Redrive, Settings, SqliteTransaction, State,
+    Task, TaskWorker, presets,
 };
 use redrive_core::store::{ClaimRequest, Settled, Settlement};
 use redrive_core::{Kind, Verdict, WorkerId};
@@ -236,6 +236,36 @@ async fn a_lost_lease_writes_nothing(stage: Stage) {
     assert_eq!((summary.lease_lost, stage.ends().await), (1, ended(&[])), "{summary:?}");
 }
 
+async fn a_cancel_of_what_waits_is_the_callers_to_write(stage: Stage) {
+    let id = stage.enqueue(9, Way::Succeed).await;
+    for fails in [true, false] {
+        let wanted = move |answer: Cancelled| if fails { Err(Error::refused("not so")) } else { Ok(answer) };
+        let cancelled = if stage._server.is_none() {
+            let cancel = stage.redrive.transact(move |tx| {
+                tx.connection().execute("INSERT INTO ends VALUES (9, 'cancelled')", ())?;
+                wanted(tx.cancel(id)?)
+            });
+            cancel.await
+        } else {
+            let cancel = stage.redrive.transact_postgres(move |tx| {
+                Box::pin(async move {
+                    tx.client().execute("INSERT INTO ends VALUES (9, 'cancelled')", &[]).await?;
+                    wanted(tx.cancel(id).await?)
+                })
+            });
+            cancel.await
+        };
+        let (state, ends) = (job(&stage.redrive, id).await.state, stage.ends().await);
+        match cancelled {
+            Err(_) => assert_eq!((state, ends), (State::Pending, ended(&[])), "rolled back, it never was"),
+            Ok(answer) => {
+                assert_eq!((answer, state), (Cancelled::Done, State::Cancelled));
+                assert_eq!(ends, ended(&[(9, "cancelled")]));
+            }
+        }
+    }
+}
+
 macro_rules! on_both_stores {
     ($($name:ident),* $(,)?) => {
         mod on_sqlite {
@@ -253,6 +283,7 @@ on_both_stores!(
     a_cancel_of_what_runs_is_an_end,
     one_that_fails_leaves_nothing_and_spoils_no_other,
     a_lost_lease_writes_nothing,
+    a_cancel_of_what_waits_is_the_callers_to_write,
 );
 
 #[tokio::test]
