@@ -9,7 +9,7 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 13] = [
+const DIRECTIONS: [(&str, &[&str]); 14] = [
     ("redrive-core", &[]),
     ("redrive-bodies", &["redrive-core"]),
     ("redrive-store-sqlite", &["redrive-core"]),
