@@ -31,7 +31,8 @@ pub(crate) struct Address {
 /// What jobs have in common that are in one partition. Within a partition everything is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpreadBy {
-    /// Their tenant: idempotency keys, unique keys, orders and bounds of a key hold as in every store.
+    /// Their tenant: idempotency keys and unique keys hold as in every store, the order and the bounds of a key among the
+    /// tenant's jobs.
     Tenant,
     /// Their tenant and policy: those hold for the jobs of one policy.
     Policy,
