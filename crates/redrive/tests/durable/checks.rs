@@ -201,7 +201,9 @@ impl Books<'_> {
         let jobs = self.ended::<Ordered>("IN-ORDER");
         for job in &jobs {
             let key = job.partition.as_ref().expect("it has a key").key.to_string();
-            if let Some(before) = last.insert(key, job) {
+            // Two processes make ids within one millisecond: the smaller one may come when the greater has begun.
+            let before = last.insert(key, job).filter(|before| before.created_at < job.created_at);
+            if let Some(before) = before {
                 let ended = before.finished_at.expect("it has ended").as_ms();
                 let began = began[&job.id];
                 assert!(
