@@ -26,12 +26,11 @@ local function owner(id, row)
   end
 end
 
--- A unique key that a job held, whatever was promised.
+-- Frees a unique key that a job holds, whatever was promised.
 local function release(id, unique)
-  if (call('GET', P .. 'unique:' .. unique) or ''):match('^%x+') == id then
-    call('DEL', P .. 'unique:' .. unique)
-    call('ZREM', P .. 'promises', unique)
-  end
+  if (call('GET', P .. 'unique:' .. unique) or ''):match('^%x+') == id then call('DEL', P .. 'unique:' .. unique) end
+  call('ZREM', P .. 'promises', id)
+  call('HDEL', P .. 'promised', id)
 end
 
 local function import_one()
@@ -43,10 +42,9 @@ local function import_one()
   if there and not filling then return 'kept', '' end
   local other = owner(id, row)
   if other then return 'conflict', other end
-  if there then
-    remove(id, there)
-    if there.unique then release(id, there.unique) end
-  end
+  if there then remove(id, there) end
+  local held = there and there.unique or call('HGET', P .. 'promised', id)
+  if held then release(id, held) end
   call('HSET', P .. 'job:' .. id, unpack(flat))
   call('ZADD', P .. 'ids', 0, id)
   if row.key then call('SET', P .. 'key:' .. row.tenant .. '\31' .. row.key, id .. ':' .. row.print) end

@@ -14,7 +14,8 @@ for n = 1, tonumber(arg()) do
     answers[n] = 0
   else
     call('SET', name, id .. ':' .. till)
-    call('ZADD', P .. 'promises', till, unique)
+    call('ZADD', P .. 'promises', till, id)
+    call('HSET', P .. 'promised', id, unique)
     if given == '' then call('PEXPIREAT', name, till) end
     answers[n] = 1
   end

@@ -1,6 +1,10 @@
 -- Removes up to `limit` jobs that ended long enough ago, longest ago first; a child stays while its parent may ask for it.
 local limit, removed = tonumber(arg()), 0
-call('ZREMRANGEBYSCORE', P .. 'promises', '-inf', whole(now))
+local over = call('ZRANGEBYSCORE', P .. 'promises', '-inf', NOW, 'LIMIT', 0, 1000)
+if #over > 0 then
+  call('ZREM', P .. 'promises', unpack(over))
+  call('HDEL', P .. 'promised', unpack(over))
+end
 for _ = 1, 3 do
   local state, kept, from = arg(), tonumber(arg()), 0
   while removed < limit do

@@ -15,7 +15,8 @@ local function remove(id, row)
       if till == '' or tonumber(till) <= now then
         call('DEL', name)
       else
-        call('ZADD', P .. 'promises', till, row.unique)
+        call('ZADD', P .. 'promises', till, id)
+        call('HSET', P .. 'promised', id, row.unique)
         if given == '' then call('PEXPIREAT', name, till) end
       end
     end

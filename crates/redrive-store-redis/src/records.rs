@@ -6,7 +6,7 @@ use redrive_core::records::{Change, Expect, Record, Records, Written};
 use redrive_core::transfer::SEALED;
 
 use crate::open::Arguments;
-use crate::settings::is_setting;
+use crate::settings::{Settings, is_setting};
 use crate::{RedisStore, answer, script, transfer};
 
 #[async_trait]
@@ -41,10 +41,12 @@ impl Records for RedisStore {
         let value = self.inner.run_on_records(&script::RECORD_WRITE, arguments).await?;
         let [word, version, current] = answer::parts(value)?;
         let version = answer::text(version)?;
-        if change.kind == SEALED && !opens {
-            transfer::seal(&self.inner, true).await?;
+        let done = answer::text(word)? == "done";
+        if change.kind == SEALED && done != opens {
+            // A new seal, or one that stays on after all.
+            transfer::seal(&self.inner, done || Settings::read(&self.inner).await?.is_sealed()).await?;
         }
-        if answer::text(word)? == "done" {
+        if done {
             self.inner.wake_if(true);
             return Ok(Written::Done(version.parse().map_err(|_| answer::odd("a version"))?));
         }
