@@ -150,9 +150,9 @@ async fn look(patient: &Patient<'_>) -> Result<Vec<Finding>, StoreError> {
     findings.extend(or_note("vacuum", vacuum::vacuum(patient).await));
     if tables != Tables::Missing {
         findings.extend(or_note("bloat", bloat::bloat(patient).await));
-        findings.extend(or_note("seal", seal::seal(patient).await));
     }
     if tables == Tables::Known {
+        findings.extend(or_note("seal", seal::seal(patient).await));
         findings.extend(or_note("indexes", indexes::indexes(patient).await));
     }
     findings.extend(or_note("clock", clock::clock(patient).await));

@@ -303,7 +303,12 @@ async fn exports_walk_the_ids_from_where_they_stopped() {
         for after in [None, Some(Uuid::from_u128(u128::MAX / 2))] {
             let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::UUID), (&LIMIT, Type::INT8)];
             let plan = plan(&client, include_str!("../sql/export.sql"), &parameters).await;
-            check_reads(&plan, LIMIT as f64 + 2.0);
+            // The other tables are empty here, and read as a whole for that.
+            for node in nodes(&plan).into_iter().filter(|node| touches_jobs(node)) {
+                let kind = node["Node Type"].as_str().unwrap_or_default();
+                assert!(kind.starts_with("Index"), "{kind}:\n{plan:#}");
+                assert!(looked_at(node) <= LIMIT as f64 + 2.0, "looked at {}:\n{plan:#}", looked_at(node));
+            }
         }
     }
 }
