@@ -28,11 +28,17 @@ chapter!("wait":
 
 /// How long a wake-up may take before it counts as lost.
 const SOON: Duration = Duration::from_secs(10);
+/// How many wake-ups may still be on their way from what happened before. One that is not needed costs a claim.
+const STRAY: usize = 20;
 
 async fn stays_asleep_while_nothing_happens(stage: Stage) {
-    let wake = seen(&stage).await;
-    let slept = tokio::time::timeout(ms(50), stage.store.wait(wake)).await;
-    assert!(slept.is_err(), "woke up though nothing happened: a worker would spin");
+    for _ in 0..STRAY {
+        let wake = seen(&stage).await;
+        if tokio::time::timeout(ms(50), stage.store.wait(wake)).await.is_err() {
+            return;
+        }
+    }
+    panic!("woke up {STRAY} times though nothing happened: a worker would spin");
 }
 
 async fn wakes_for_an_enqueue(stage: Stage) {
