@@ -25,3 +25,6 @@ local function has_come(id, row)
   local family = call('HMGET', P .. 'family:' .. id, branch .. ':live', branch .. ':failed')
   return tonumber(family[1] or 0) == 0 or tonumber(family[2] or 0) > tonumber(most)
 end
+
+-- That a job waits for its turn, in which order and under which key: whether that has come is decided by who asks.
+local function turn_of(row) return 'turn\31' .. (row.strict and 'strict' or 'any') .. '\31' .. row.scope end

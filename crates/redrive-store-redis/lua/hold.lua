@@ -1,20 +1,10 @@
 -- Holds jobs: those that wait for their time are set aside at once, others before their next attempt.
-local answers = {}
-for n = 1, tonumber(arg()) do
-  local id = arg()
-  local row = read(id)
-  if not row then
-    answers[n] = 'missing'
-  elseif FINAL[row.state] then
-    answers[n] = 'ended:' .. row.state
+return each_job(function(id, row)
+  if FINAL[row.state] then return 'ended:' .. row.state end
+  if CLAIMABLE[row.state] and not row.awaits then
+    change(id, row, { held = '1', state = '3', awaits = 'unhold' })
   else
-    if CLAIMABLE[row.state] and not row.awaits then
-      change(id, row, { held = '1', state = '3', awaits = 'unhold' })
-    else
-      call('HSET', P .. 'job:' .. id, 'held', '1')
-    end
-    answers[n] = row.state
+    call('HSET', P .. 'job:' .. id, 'held', '1')
   end
-end
-finish()
-return answers
+  return row.state
+end)

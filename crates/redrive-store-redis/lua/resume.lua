@@ -6,7 +6,7 @@ for n = 1, tonumber(arg()) do
   if not row or not row.awaits then
     answers[n] = 'no'
   elseif row.awaits == 'turn' then
-    answers[n] = 'turn\31' .. row.scope
+    answers[n] = turn_of(row)
     break
   elseif has_come(id, row) then
     go_on(id, row)

@@ -59,21 +59,21 @@ end
 
 -- Entries of indexes that nothing in the script looks at again are written together, at the end.
 local added, removed = {}, {}
-local function later_add(name, score, member)
-  local list = added[name]
+local function list_of(lists, name)
+  local list = lists[name]
   if not list then
     list = {}
-    added[name] = list
+    lists[name] = list
   end
+  return list
+end
+local function later_add(name, score, member)
+  local list = list_of(added, name)
   list[#list + 1] = score
   list[#list + 1] = member
 end
 local function later_remove(name, member)
-  local list = removed[name]
-  if not list then
-    list = {}
-    removed[name] = list
-  end
+  local list = list_of(removed, name)
   list[#list + 1] = member
 end
 local function in_parts(command, lists)
@@ -162,6 +162,18 @@ local function change(id, row, fields)
   if #set > 0 then call('HSET', P .. 'job:' .. id, unpack(set)) end
   if #gone > 0 then call('HDEL', P .. 'job:' .. id, unpack(gone)) end
   place(id, row)
+end
+
+-- Answers for each of the jobs asked for: what `act` says, or that there is no such job.
+local function each_job(act)
+  local answers = {}
+  for n = 1, tonumber(arg()) do
+    local id = arg()
+    local row = read(id)
+    answers[n] = row and act(id, row) or 'missing'
+  end
+  finish()
+  return answers
 end
 
 -- A lease that is in force: the epoch shuts out who was taken over, and the claim's own number whoever held the same epoch
