@@ -3,23 +3,13 @@
 use redrive_core::store::Cancelled;
 use redrive_core::{JobId, StoreError};
 
-use crate::open::Inner;
+use crate::arguments::Arguments;
+use crate::open::{Inner, Spread};
 use crate::{answer, script, turns};
 
 pub(crate) async fn cancel(inner: &Inner, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
-    let freed = std::sync::Mutex::new(Vec::new());
-    let read = |partition, value| {
-        let [answers, scopes] = answer::parts(value)?;
-        let scopes = answer::texts(scopes)?;
-        freed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((partition, scopes));
-        answer::texts(answers)?.iter().map(|word| word_of(word)).collect()
-    };
-    let cancelled =
-        inner.run_by_home(&script::CANCEL, ids, |_| {}, |arguments, n| arguments.id(ids[n]), read).await?;
-    for (partition, scopes) in freed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-        turns::pass_on(inner, partition, scopes).await?;
-    }
-    Ok(cancelled)
+    let spread = Spread::of(&script::CANCEL, |arguments: &mut Arguments, n| arguments.id(ids[n]));
+    turns::run_and_pass_on(inner, ids, spread, |word| word_of(&answer::text(word)?)).await
 }
 
 fn word_of(word: &str) -> Result<Cancelled, StoreError> {

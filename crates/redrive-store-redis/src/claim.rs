@@ -1,7 +1,5 @@
 //! Leases due jobs: the most urgent first, and partition after partition in turn, so that none starves.
 
-use std::collections::BTreeMap;
-
 use futures_util::future::try_join;
 use redis::Value;
 use redrive_core::store::{ClaimRequest, Claimed, Unreadable};
@@ -123,12 +121,9 @@ impl Claim<'_> {
             worker: &self.request.worker,
             started: Some(now),
         };
-        for job in taken.read(leased)? {
-            match job {
-                Ok(job) => self.jobs.push(job),
-                Err(unreadable) => self.unreadable.push(unreadable),
-            }
-        }
+        let (jobs, unreadable) = taken.read(leased)?;
+        self.jobs.extend(jobs);
+        self.unreadable.extend(unreadable);
         Ok(())
     }
 }
@@ -188,14 +183,4 @@ pub(crate) fn wanted(lanes: Heads, request: &ClaimRequest, settings: &Settings) 
 
 fn sort(heads: &mut Heads) {
     heads.sort_by_key(|(lane, _)| std::cmp::Reverse(lane.priority));
-}
-
-/// When the first job of each queue is due.
-pub(crate) fn first_by_queue(heads: &[Heads]) -> BTreeMap<&redrive_core::Queue, Timestamp> {
-    let mut first = BTreeMap::new();
-    for (lane, due) in heads.iter().flatten() {
-        let known = first.entry(&lane.queue).or_insert(*due);
-        *known = (*known).min(*due);
-    }
-    first
 }

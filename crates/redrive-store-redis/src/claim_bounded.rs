@@ -4,15 +4,16 @@
 //! holder, written into every partition at the look, shuts it out.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use redis::Value;
 use redrive_core::rooms::{Admission, Candidate, Rooms, Starts};
-use redrive_core::{JobId, Partition, Queue, StoreError, Timestamp};
+use redrive_core::{JobId, Queue, StoreError, Timestamp};
 
-use crate::claim::{self, Claim, Heads, first_by_queue};
-use crate::open::{Arguments, Inner};
+use crate::arguments::Arguments;
+use crate::claim::{self, Claim, Heads};
+use crate::open::Inner;
 use crate::row::Lane;
 use crate::settings::Settings;
 use crate::{answer, script};
@@ -27,7 +28,8 @@ pub(crate) async fn go_on(
     claim: &mut Claim<'_>,
     settings: &Settings,
 ) -> Result<Option<Timestamp>, StoreError> {
-    loop {
+    let patience = Instant::now() + claim.inner.options.patience;
+    while Instant::now() < patience {
         let lock = Lock::take(claim.inner).await?;
         let gone = take_all(claim, settings, &lock).await;
         lock.give_back().await;
@@ -36,6 +38,7 @@ pub(crate) async fn go_on(
         }
         // Another claim has the lock by now: from the start.
     }
+    Err(busy())
 }
 
 /// Nothing comes of it once another claim has the lock.
@@ -307,6 +310,20 @@ async fn next_due(
     Ok(next.min())
 }
 
+/// When the first job of each queue is due.
+fn first_by_queue(heads: &[Heads]) -> BTreeMap<&Queue, Timestamp> {
+    let mut first = BTreeMap::new();
+    for (lane, due) in heads.iter().flatten() {
+        let known = first.entry(&lane.queue).or_insert(*due);
+        *known = (*known).min(*due);
+    }
+    first
+}
+
+fn busy() -> StoreError {
+    StoreError::Busy("other claims hold the lock of bounded claims".into())
+}
+
 /// The right to make a bounded claim.
 struct Lock<'a> {
     inner: &'a Inner,
@@ -327,8 +344,7 @@ impl<'a> Lock<'a> {
                 tokio::time::sleep(Duration::from_micros(fastrand::u64(500..2_000))).await;
             }
         };
-        let late = |_| StoreError::Busy("other claims hold the lock of bounded claims".into());
-        tokio::time::timeout(inner.options.patience, wait).await.map_err(late)?
+        tokio::time::timeout(inner.options.patience, wait).await.map_err(|_| busy())?
     }
 
     /// What cannot be given back runs out by itself.
@@ -337,9 +353,4 @@ impl<'a> Lock<'a> {
         arguments.text(&self.token);
         let _ = self.inner.run_on_records(&script::UNLOCK, arguments).await;
     }
-}
-
-/// The queue of a partition's key.
-pub(crate) fn queue_of(scope: &str) -> Result<Queue, StoreError> {
-    Ok(Queue::new(Partition::queue_of_scope(scope))?)
 }

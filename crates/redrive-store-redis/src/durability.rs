@@ -5,6 +5,7 @@ use redrive_core::{Finding, Gravity, StoreError};
 
 use crate::address::Durability;
 use crate::answer;
+use crate::error::Sorted;
 use crate::link::Link;
 
 /// What a server says about itself.
@@ -24,11 +25,14 @@ impl Server {
     pub(crate) async fn all(link: &Link) -> Result<Vec<Self>, StoreError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("GET").arg(&SETTINGS);
-        // Who may not see the settings is told so.
-        let Ok(answers) = link.ask_each(command).await else {
-            return Ok(vec![Self { name: "the server".to_owned(), ..Self::default() }]);
-        };
-        answers.into_iter().map(|(name, value)| Self::read(name, value)).collect()
+        match link.ask_each(command).await {
+            Ok(answers) => answers.into_iter().map(|(name, value)| Self::read(name, value)).collect(),
+            // Who may not see the settings is told so.
+            Err(error) if error.code().is_some() => {
+                Ok(vec![Self { name: "the server".to_owned(), ..Self::default() }])
+            }
+            Err(error) => Err(error).sorted(),
+        }
     }
 
     fn read(name: String, settings: Value) -> Result<Self, StoreError> {

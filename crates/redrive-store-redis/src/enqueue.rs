@@ -3,19 +3,10 @@
 use redrive_core::store::Enqueued;
 use redrive_core::{JobId, NewJob, Start, StoreError, Timestamp};
 
+use crate::arguments::Arguments;
 use crate::homes::Home;
-use crate::open::{Arguments, Inner, by_partition};
+use crate::open::{Inner, Spread};
 use crate::{answer, row, script};
-use futures_util::future::try_join_all;
-
-/// Checks what can be checked without the server's clock.
-pub(crate) fn check(jobs: &[NewJob]) -> Result<(), StoreError> {
-    for job in jobs {
-        job.check()?;
-        job.start.check()?;
-    }
-    Ok(())
-}
 
 /// Whether something may have become claimable.
 pub(crate) fn wakes(enqueued: &Enqueued) -> bool {
@@ -24,28 +15,18 @@ pub(crate) fn wakes(enqueued: &Enqueued) -> bool {
 
 pub(crate) async fn enqueue(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
     check_starts(inner, jobs.iter()).await?;
-    let groups = by_partition(&homes(inner, jobs).await?);
-    let calls = groups.iter().map(|(partition, members)| {
-        let mut arguments = inner.arguments();
-        arguments.count(members.len());
-        members.iter().for_each(|n| row::write(&mut arguments, &jobs[*n]));
-        inner.run(&script::ENQUEUE, *partition, arguments)
-    });
-    let mut answers = vec![None; jobs.len()];
-    for ((partition, members), value) in groups.iter().zip(try_join_all(calls).await?) {
-        let mut words = answer::texts(value)?.into_iter();
-        for n in members {
-            let (Some(word), Some(id)) = (words.next(), words.next()) else {
-                return Err(answer::odd("every answer"));
-            };
-            let enqueued = read(&word, answer::id(&id)?)?;
-            if let Enqueued::Created(id) = enqueued {
-                inner.homes.learn(id, Home { partition: *partition, claim: None });
+    let spread = Spread::of(&script::ENQUEUE, |arguments: &mut Arguments, n| row::write(arguments, &jobs[n]));
+    let read_all = |partition, value| {
+        let words = answer::texts(value)?;
+        let each = words.chunks_exact(2).map(|pair| read(&pair[0], answer::id(&pair[1])?));
+        let each = each.inspect(|answer| {
+            if let Ok(Enqueued::Created(id)) = answer {
+                inner.homes.learn(*id, Home { partition, claim: None });
             }
-            answers[*n] = Some(enqueued);
-        }
-    }
-    answers.into_iter().map(|answer| answer.ok_or_else(|| answer::odd("every answer"))).collect()
+        });
+        each.collect()
+    };
+    inner.run_in(&homes(inner, jobs).await?, spread, read_all).await
 }
 
 fn read(word: &str, id: JobId) -> Result<Enqueued, StoreError> {
@@ -76,15 +57,18 @@ pub(crate) async fn check_starts<'a>(
     inner: &Inner,
     jobs: impl Iterator<Item = &'a NewJob>,
 ) -> Result<(), StoreError> {
-    let starts: Vec<Start> =
-        jobs.map(|job| job.start).filter(|start| matches!(start, Start::At(_))).collect();
-    if starts.is_empty() {
+    let mut instants = Vec::new();
+    for start in jobs.map(|job| job.start) {
+        start.check()?;
+        if matches!(start, Start::At(_)) {
+            instants.push(start);
+        }
+    }
+    if instants.is_empty() {
         return Ok(());
     }
     let now = now(inner).await?;
-    for start in starts {
-        start.resolve(now)?;
-    }
+    instants.into_iter().try_for_each(|start| start.resolve(now).map(drop))?;
     Ok(())
 }
 

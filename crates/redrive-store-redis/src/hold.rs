@@ -4,8 +4,8 @@ use redrive_core::steps::Hold;
 use redrive_core::{JobId, State, StoreError};
 
 use crate::open::Inner;
-use crate::row::SEPARATOR;
-use crate::{answer, script, turns};
+use crate::turns::Turn;
+use crate::{answer, script};
 
 pub(crate) async fn hold(inner: &Inner, ids: &[JobId]) -> Result<Vec<Hold>, StoreError> {
     inner.ask(&script::HOLD, ids, word_of).await
@@ -18,9 +18,9 @@ pub(crate) async fn unhold(inner: &Inner, ids: &[JobId]) -> Result<Vec<Hold>, St
     for (id, partition) in ids.iter().zip(partitions) {
         let mut words = inner.ask(&script::UNHOLD, &[*id], |word| Ok(word.to_owned())).await?;
         let word = words.pop().unwrap_or_default();
-        answers.push(match word.split_once(SEPARATOR) {
-            Some((_, scope)) => {
-                let goes_on = turns::take_turn(inner, partition, scope, *id).await?;
+        answers.push(match Turn::read(&word) {
+            Some(turn) => {
+                let goes_on = turn.take(inner, partition, *id).await?;
                 Hold::Done(if goes_on { State::Pending } else { State::Waiting })
             }
             None => word_of(&word)?,

@@ -6,6 +6,7 @@
 
 mod address;
 mod answer;
+mod arguments;
 mod attempts;
 mod cancel;
 mod claim;
@@ -67,7 +68,7 @@ pub struct RedisStore {
 impl Store for RedisStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         check_batch(jobs.len())?;
-        enqueue::check(&jobs)?;
+        jobs.iter().try_for_each(NewJob::check)?;
         let enqueued = enqueue::enqueue(&self.inner, &jobs).await?;
         self.inner.wake_if(enqueued.iter().any(enqueue::wakes));
         Ok(enqueued)

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use crate::RedisStore;
 use crate::address::{Address, PARTITIONS, SpreadBy};
 use crate::answer;
+use crate::arguments::Arguments;
 use crate::durability;
 use crate::error::Sorted;
 use crate::homes::{Homes, Layout};
@@ -222,16 +223,6 @@ impl Inner {
         self.run_on(self.link.clone(), script, self.layout.tag(partition), arguments).await
     }
 
-    /// Runs a script on a partition beside all other calls.
-    pub(crate) async fn run_apart(
-        &self,
-        script: &'static Source,
-        partition: usize,
-        arguments: Arguments,
-    ) -> Result<Value, StoreError> {
-        self.run_on(self.heartbeats.clone(), script, self.layout.tag(partition), arguments).await
-    }
-
     /// Runs a script on the records.
     pub(crate) async fn run_on_records(
         &self,
@@ -300,24 +291,36 @@ impl Inner {
     }
 
     /// Runs a script once on each partition that has some of the jobs, and puts the answers in the order of the jobs.
-    /// `add` adds the arguments for one of them; `read` reads what the script says, and the answers for each in it.
     pub(crate) async fn run_by_home<T>(
         &self,
-        script: &'static Source,
         ids: &[JobId],
-        begin: impl Fn(&mut Arguments),
-        add: impl Fn(&mut Arguments, usize),
-        read: impl Fn(usize, Value) -> Result<Vec<T>, StoreError>,
+        spread: Spread<impl Fn(&mut Arguments), impl Fn(&mut Arguments, usize)>,
+        read: impl FnMut(usize, Value) -> Result<Vec<T>, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let groups = by_partition(&self.partitions_of(ids).await?);
+        self.run_in(&self.partitions_of(ids).await?, spread, read).await
+    }
+
+    /// Runs a script once on each partition that some of the items go to. `read` reads what it says there: an answer for
+    /// each, in their order.
+    pub(crate) async fn run_in<T>(
+        &self,
+        partitions: &[usize],
+        spread: Spread<impl Fn(&mut Arguments), impl Fn(&mut Arguments, usize)>,
+        mut read: impl FnMut(usize, Value) -> Result<Vec<T>, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let link = match spread.way {
+            Way::Shared => &self.link,
+            Way::Apart => &self.heartbeats,
+        };
+        let groups = by_partition(partitions);
         let calls = groups.iter().map(|(partition, members)| {
             let mut arguments = self.arguments();
-            begin(&mut arguments);
+            (spread.begin)(&mut arguments);
             arguments.count(members.len());
-            members.iter().for_each(|n| add(&mut arguments, *n));
-            self.run(script, *partition, arguments)
+            members.iter().for_each(|n| (spread.add)(&mut arguments, *n));
+            self.run_on(link.clone(), spread.script, self.layout.tag(*partition), arguments)
         });
-        let mut answers: Vec<Option<T>> = ids.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<T>> = partitions.iter().map(|_| None).collect();
         for ((partition, members), value) in groups.iter().zip(try_join_all(calls).await?) {
             for (n, answer) in members.iter().zip(read(*partition, value)?) {
                 answers[*n] = Some(answer);
@@ -334,7 +337,7 @@ impl Inner {
         word: impl Fn(&str) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let read = |_, value| answer::texts(value)?.iter().map(|text| word(text)).collect();
-        self.run_by_home(script, ids, |_| {}, |arguments, n| arguments.id(ids[n]), read).await
+        self.run_by_home(ids, Spread::of(script, |arguments, n| arguments.id(ids[n])), read).await
     }
 
     /// The number of the claim under which this store holds a lease, if it does.
@@ -378,78 +381,37 @@ impl fmt::Debug for Inner {
     }
 }
 
+/// A script that many items go to, partition by partition.
+pub(crate) struct Spread<B, A> {
+    pub(crate) script: &'static Source,
+    pub(crate) way: Way,
+    /// Adds what the script reads first.
+    pub(crate) begin: B,
+    /// Adds what it reads for one of the items.
+    pub(crate) add: A,
+}
+
+impl<A: Fn(&mut Arguments, usize)> Spread<fn(&mut Arguments), A> {
+    /// One that reads nothing but the items.
+    pub(crate) fn of(script: &'static Source, add: A) -> Self {
+        Self { script, way: Way::Shared, begin: |_| {}, add }
+    }
+}
+
+/// By which connections a script goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way {
+    /// By those that all calls share.
+    Shared,
+    /// By one of its own, however busy the others are.
+    Apart,
+}
+
 /// Which items go to each partition, in their order.
-pub(crate) fn by_partition(partitions: &[usize]) -> Vec<(usize, Vec<usize>)> {
+fn by_partition(partitions: &[usize]) -> Vec<(usize, Vec<usize>)> {
     let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (n, partition) in partitions.iter().enumerate() {
         groups.entry(*partition).or_default().push(n);
     }
     groups.into_iter().collect()
-}
-
-/// The arguments of a script, which it reads one after the other.
-#[derive(Debug, Clone)]
-pub(crate) struct Arguments(Vec<Vec<u8>>);
-
-impl Arguments {
-    /// Those of a script that has no clock.
-    pub(crate) fn none() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.0.push(bytes.to_vec());
-    }
-
-    pub(crate) fn text(&mut self, text: impl fmt::Display) {
-        self.0.push(text.to_string().into_bytes());
-    }
-
-    pub(crate) fn count(&mut self, count: usize) {
-        self.text(count);
-    }
-
-    pub(crate) fn id(&mut self, id: JobId) {
-        self.text(id.0.simple());
-    }
-
-    pub(crate) fn lease(&mut self, inner: &Inner, lease: Lease) {
-        self.id(lease.id);
-        self.text(lease.epoch);
-        self.text(inner.claim_of(lease));
-    }
-
-    /// A field and its value, if it has one.
-    pub(crate) fn extend(&mut self, fields: Fields) {
-        self.count(fields.0.len());
-        for (field, value) in fields.0 {
-            self.0.push(field.as_bytes().to_vec());
-            self.0.push(value);
-        }
-    }
-}
-
-impl Arguments {
-    /// All fields of a row, as a list.
-    pub(crate) fn flat(&mut self, fields: Fields) {
-        self.count(2 * fields.0.len());
-        for (field, value) in fields.0 {
-            self.0.push(field.as_bytes().to_vec());
-            self.0.push(value);
-        }
-    }
-}
-
-/// Fields of a row by name.
-#[derive(Debug, Default)]
-pub(crate) struct Fields(Vec<(&'static str, Vec<u8>)>);
-
-impl Fields {
-    pub(crate) fn bytes(&mut self, field: &'static str, value: Option<&[u8]>) {
-        self.0.extend(value.map(|value| (field, value.to_vec())));
-    }
-
-    pub(crate) fn text(&mut self, field: &'static str, value: Option<impl fmt::Display>) {
-        self.0.extend(value.map(|value| (field, value.to_string().into_bytes())));
-    }
 }

@@ -35,12 +35,9 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
                 answer::parts(inner.run(&script::RECLAIM, partition, arguments).await?)?;
             claimed.now = claimed.now.max(answer::instant(now)?);
             let takes = Taken { inner, partition, claim: number, worker: &request.worker, started: None };
-            for job in takes.read(taken)? {
-                match job {
-                    Ok(job) => claimed.jobs.push(job),
-                    Err(unreadable) => claimed.unreadable.push(unreadable),
-                }
-            }
+            let (jobs, unreadable) = takes.read(taken)?;
+            claimed.jobs.extend(jobs);
+            claimed.unreadable.extend(unreadable);
             skip += answer::number::<usize>(passed)?;
             let full = claimed.jobs.len() + claimed.unreadable.len() == request.limit;
             if full || answer::number::<usize>(looked_at)? < LOOKED_AT {

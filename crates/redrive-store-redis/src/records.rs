@@ -5,7 +5,7 @@ use redrive_core::StoreError;
 use redrive_core::records::{Change, Expect, Record, Records, Written};
 use redrive_core::transfer::SEALED;
 
-use crate::open::Arguments;
+use crate::arguments::Arguments;
 use crate::settings::{Settings, is_setting};
 use crate::{RedisStore, answer, script, transfer};
 

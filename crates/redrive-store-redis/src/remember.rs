@@ -1,15 +1,14 @@
 //! Remembers steps under their leases.
 
 use redrive_core::steps::{Memory, Remembered};
-use redrive_core::{JobId, NewJob, StoreError};
+use redrive_core::{JobId, StoreError};
 
-use crate::open::Inner;
+use crate::arguments::Arguments;
+use crate::open::{Inner, Spread};
 use crate::{answer, enqueue, recall, script};
 
 pub(crate) async fn remember(inner: &Inner, memories: &[Memory]) -> Result<Vec<Remembered>, StoreError> {
-    let children: Vec<NewJob> = memories.iter().flat_map(|memory| memory.children.clone()).collect();
-    enqueue::check(&children)?;
-    enqueue::check_starts(inner, children.iter()).await?;
+    enqueue::check_starts(inner, memories.iter().flat_map(|memory| &memory.children)).await?;
     let ids: Vec<JobId> = memories.iter().map(|memory| memory.lease.id).collect();
     let read = |_, value| {
         let mut answers = answer::items(value)?.into_iter();
@@ -25,7 +24,7 @@ pub(crate) async fn remember(inner: &Inner, memories: &[Memory]) -> Result<Vec<R
         }
         Ok(remembered)
     };
-    let add = |arguments: &mut crate::open::Arguments, n: usize| {
+    let add = |arguments: &mut Arguments, n: usize| {
         let Memory { lease, step, children, takes } = &memories[n];
         arguments.lease(inner, *lease);
         arguments.text(step.place);
@@ -34,5 +33,5 @@ pub(crate) async fn remember(inner: &Inner, memories: &[Memory]) -> Result<Vec<R
         arguments.text(takes.as_ref().map(ToString::to_string).unwrap_or_default());
         enqueue::write_all(arguments, children);
     };
-    inner.run_by_home(&script::REMEMBER, &ids, |_| {}, add, read).await
+    inner.run_by_home(&ids, Spread::of(&script::REMEMBER, add), read).await
 }

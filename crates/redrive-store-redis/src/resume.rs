@@ -3,8 +3,8 @@
 use redrive_core::{JobId, StoreError};
 
 use crate::open::Inner;
-use crate::row::SEPARATOR;
-use crate::{answer, script, turns};
+use crate::turns::Turn;
+use crate::{answer, script};
 
 pub(crate) async fn resume(inner: &Inner, ids: &[JobId]) -> Result<Vec<bool>, StoreError> {
     let partitions = inner.partitions_of(ids).await?;
@@ -27,8 +27,8 @@ async fn resume_some(inner: &Inner, partition: usize, ids: &[JobId]) -> Result<V
     let words = answer::texts(inner.run(&script::RESUME, partition, arguments).await?)?;
     let mut resumed = Vec::with_capacity(words.len());
     for (id, word) in ids.iter().zip(words) {
-        resumed.push(match word.split_once(SEPARATOR) {
-            Some((_, scope)) => turns::take_turn(inner, partition, scope, *id).await?,
+        resumed.push(match Turn::read(&word) {
+            Some(turn) => turn.take(inner, partition, *id).await?,
             None => word == "yes",
         });
     }

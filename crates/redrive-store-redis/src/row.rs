@@ -13,8 +13,9 @@ use redrive_core::{
 use uuid::Uuid;
 
 use crate::answer;
+use crate::arguments::{Arguments, Fields};
 use crate::homes::Home;
-use crate::open::{Arguments, Fields, Inner};
+use crate::open::Inner;
 
 /// Between the parts of a name: no name has one.
 pub(crate) const SEPARATOR: char = '\u{1f}';
@@ -195,9 +196,10 @@ pub(crate) struct Taken<'a> {
 
 impl Taken<'_> {
     /// The rows with what could not be read of them; remembers where they are and under which claim they are held.
-    pub(crate) fn read(&self, value: Value) -> Result<Vec<Result<Job, Unreadable>>, StoreError> {
+    pub(crate) fn read(&self, value: Value) -> Result<(Vec<Job>, Vec<Unreadable>), StoreError> {
         let mut parts = answer::items(value)?.into_iter();
         let (mut reader, mut jobs) = (Reader::default(), Vec::with_capacity(parts.len() / 5));
+        let mut unreadable = Vec::new();
         while let (Some(id), Some(row), Some(attempt), Some(epoch), Some(until)) =
             (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
         {
@@ -208,15 +210,14 @@ impl Taken<'_> {
             let (attempt, until) = (answer::number(attempt)?, answer::instant(until)?);
             let row = Row::new(answer::items(row)?);
             let run = row.number("run").ok().flatten().unwrap_or(1);
-            let job = reader.job(id, row).map(|job| self.fresh(job, lease, attempt, until));
-            jobs.push(job.map_err(|problem| Unreadable {
-                lease,
-                run,
-                attempt,
-                problem: problem.to_string(),
-            }));
+            match reader.job(id, row) {
+                Ok(job) => jobs.push(self.fresh(job, lease, attempt, until)),
+                Err(problem) => {
+                    unreadable.push(Unreadable { lease, run, attempt, problem: problem.to_string() });
+                }
+            }
         }
-        Ok(jobs)
+        Ok((jobs, unreadable))
     }
 
     fn fresh(&self, job: Job, lease: Lease, attempt: u32, until: Timestamp) -> Job {

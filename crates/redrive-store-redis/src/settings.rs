@@ -1,11 +1,11 @@
 //! The records that claims look at: which queues are paused, how much of each may run, and whether the store is sealed.
 
 use redis::{Cmd, Value};
-use redrive_core::quota::QUOTA;
+use redrive_core::quota::{Bounds, QUOTA};
 use redrive_core::records::{EVERY_QUEUE, PAUSED};
 use redrive_core::rooms::Quotas;
 use redrive_core::transfer::{BEING_FILLED, SEALED};
-use redrive_core::{Queue, Quota, StoreError};
+use redrive_core::{Partition, Queue, Quota, StoreError};
 
 use crate::answer;
 use crate::homes::records_tag;
@@ -79,7 +79,8 @@ impl Settings {
         self.quotas.contains_key(queue.as_str())
     }
 
-    pub(crate) fn quota(&self, queue: &Queue) -> Quota {
-        self.quotas.get(queue.as_str()).copied().unwrap_or_default()
+    /// The bounds of a partition's key.
+    pub(crate) fn bounds_of(&self, scope: &str) -> Bounds {
+        self.quotas.get(Partition::queue_of_scope(scope)).map(|quota| quota.per_key).unwrap_or_default()
     }
 }

@@ -5,14 +5,13 @@ use redrive_core::store::{Settled, Settlement};
 use redrive_core::time::ceil_ms;
 use redrive_core::{JobId, State, StoreError, Verdict};
 
+use crate::arguments::{Arguments, Fields};
 use crate::attempts;
-use crate::open::{Arguments, Fields, Inner};
+use crate::open::{Inner, Spread, Way};
 use crate::{answer, enqueue, row, script, turns};
 
 pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-    let follow_ups = settlements.iter().flat_map(|settlement| &settlement.follow_ups);
-    enqueue::check(&follow_ups.clone().cloned().collect::<Vec<_>>())?;
-    enqueue::check_starts(inner, follow_ups).await?;
+    enqueue::check_starts(inner, settlements.iter().flat_map(|settlement| &settlement.follow_ups)).await?;
     let mut settled = Vec::with_capacity(settlements.len());
     for batch in batches(settlements) {
         settled.extend(if batch.iter().all(Settlement::is_plain) {
@@ -35,62 +34,32 @@ fn batches(settlements: &[Settlement]) -> impl Iterator<Item = &[Settlement]> {
 
 /// Successes with nothing more to say.
 async fn complete(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+    let add = |arguments: &mut Arguments, n: usize| arguments.lease(inner, settlements[n].lease);
     let word = |value| {
-        Ok(if value == Value::Int(1) { Settled::Applied(State::Succeeded) } else { Settled::LeaseLost })
+        let applied = value == Value::Int(1);
+        Ok(if applied { Settled::Applied(State::Succeeded) } else { Settled::LeaseLost })
     };
-    run(
-        inner,
-        &script::COMPLETE,
-        settlements,
-        |_| {},
-        |arguments, each| arguments.lease(inner, each.lease),
-        word,
-    )
-    .await
+    turns::run_and_pass_on(inner, &ids(settlements), Spread::of(&script::COMPLETE, add), word).await
 }
 
 async fn apply(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+    let spread = Spread {
+        script: &script::SETTLE,
+        way: Way::Shared,
+        begin: |arguments: &mut Arguments| arguments.count(inner.options.attempts_kept),
+        add: |arguments: &mut Arguments, n: usize| write(inner, arguments, &settlements[n]),
+    };
     let word = |value| {
         Ok(match answer::text(value)?.as_str() {
             "lost" => Settled::LeaseLost,
             state => Settled::Applied(answer::state(state)?),
         })
     };
-    let kept = inner.options.attempts_kept;
-    run(
-        inner,
-        &script::SETTLE,
-        settlements,
-        |arguments| arguments.count(kept),
-        |arguments, each| write(inner, arguments, each),
-        word,
-    )
-    .await
+    turns::run_and_pass_on(inner, &ids(settlements), spread, word).await
 }
 
-async fn run(
-    inner: &Inner,
-    script: &'static script::Source,
-    settlements: &[Settlement],
-    begin: impl Fn(&mut Arguments),
-    add: impl Fn(&mut Arguments, &Settlement),
-    word: impl Fn(Value) -> Result<Settled, StoreError>,
-) -> Result<Vec<Settled>, StoreError> {
-    let ids: Vec<JobId> = settlements.iter().map(|settlement| settlement.lease.id).collect();
-    let freed = std::sync::Mutex::new(Vec::new());
-    let read = |partition, value| {
-        let [answers, scopes] = answer::parts(value)?;
-        let scopes = answer::texts(scopes)?;
-        freed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((partition, scopes));
-        answer::items(answers)?.into_iter().map(&word).collect()
-    };
-    let settled =
-        inner.run_by_home(script, &ids, begin, |arguments, n| add(arguments, &settlements[n]), read).await?;
-    let freed = freed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for (partition, scopes) in freed {
-        turns::pass_on(inner, partition, scopes).await?;
-    }
-    Ok(settled)
+fn ids(settlements: &[Settlement]) -> Vec<JobId> {
+    settlements.iter().map(|settlement| settlement.lease.id).collect()
 }
 
 /// One settlement, in the order in which `settle.lua` reads it.

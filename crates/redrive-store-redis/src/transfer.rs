@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
 use redis::Value;
 use redrive_core::steps::Parent;
 use redrive_core::store::{Unreadable, check_batch};
@@ -13,8 +12,9 @@ use redrive_core::transfer::{
 use redrive_core::{JobId, Lease, SignalName, StoreError, Timestamp};
 use uuid::Uuid;
 
+use crate::arguments::Arguments;
 use crate::homes::Home;
-use crate::open::{Arguments, Inner, by_partition};
+use crate::open::{Inner, Spread, Way};
 use crate::row::SEPARATOR;
 use crate::settings::{Settings, is_setting};
 use crate::{RedisStore, answer, attempts, recall, records, row, script};
@@ -130,21 +130,14 @@ impl Transfer for RedisStore {
         let home = |promise: &Promise| {
             self.inner.layout.partition(&promise.tenant, &policy, Some(promise.key.as_str()), promise.job)
         };
-        let groups = by_partition(&promises.iter().map(home).collect::<Vec<_>>());
-        let mut taken = vec![false; promises.len()];
-        for (partition, members) in groups {
-            let mut arguments = self.inner.arguments();
-            arguments.count(members.len());
-            for n in &members {
-                let Promise { tenant, kind, key, job, until } = &promises[*n];
-                arguments.text(row::unique_name(tenant, kind, key));
-                arguments.id(*job);
-                arguments.text(until.as_ms());
-            }
-            let answers = flags(self.inner.run(&script::PROMISE, partition, arguments).await?)?;
-            members.iter().zip(answers).for_each(|(n, yes)| taken[*n] = yes);
-        }
-        Ok(taken)
+        let homes: Vec<usize> = promises.iter().map(home).collect();
+        let add = |arguments: &mut Arguments, n: usize| {
+            let Promise { tenant, kind, key, job, until } = &promises[n];
+            arguments.text(row::unique_name(tenant, kind, key));
+            arguments.id(*job);
+            arguments.text(until.as_ms());
+        };
+        self.inner.run_in(&homes, Spread::of(&script::PROMISE, add), |_, value| flags(value)).await
     }
 }
 
@@ -174,8 +167,9 @@ async fn next_ids(inner: &Inner, after: Option<JobId>, limit: usize) -> Result<V
 
 async fn fetch(inner: &Inner, ids: &[JobId]) -> Result<Vec<Result<Parcel, Unreadable>>, StoreError> {
     let read = |_, value| answer::items(value)?.into_iter().map(answer::parts::<5>).collect();
-    let parcels: Vec<[Value; 5]> =
-        inner.run_by_home(&script::EXPORT, ids, |_| {}, |arguments, n| arguments.id(ids[n]), read).await?;
+    let parcels: Vec<[Value; 5]> = inner
+        .run_by_home(ids, Spread::of(&script::EXPORT, |arguments, n| arguments.id(ids[n])), read)
+        .await?;
     let each = ids.iter().zip(parcels).map(|(id, parts)| Ok(read_parcel(*id, parts)));
     each.collect()
 }
@@ -238,29 +232,31 @@ fn write_signal(signal: &Received) -> Vec<u8> {
 
 async fn import(inner: &Inner, parcels: &[Parcel]) -> Result<Vec<Imported>, StoreError> {
     let filling = Settings::read(inner).await?.is_being_filled();
-    let groups = by_partition(&homes(inner, parcels).await?);
-    let calls = groups.iter().map(|(partition, members)| {
-        let mut arguments = inner.arguments();
-        arguments.text(u8::from(filling));
-        arguments.count(members.len());
-        members.iter().for_each(|n| write(&mut arguments, &parcels[*n]));
-        inner.run(&script::IMPORT, *partition, arguments)
-    });
-    let mut answers = vec![Imported::Kept; parcels.len()];
-    for ((partition, members), value) in groups.iter().zip(try_join_all(calls).await?) {
-        for (n, pair) in members.iter().zip(answer::texts(value)?.chunks_exact(2)) {
-            answers[*n] = match pair[0].as_str() {
-                "created" => Imported::Created,
-                "replaced" => Imported::Replaced,
-                "conflict" => Imported::Conflict(answer::id(&pair[1])?),
-                _ => Imported::Kept,
-            };
-            if answers[*n] == Imported::Created {
-                inner.homes.learn(parcels[*n].job.id, Home { partition: *partition, claim: None });
-            }
+    let spread = Spread {
+        script: &script::IMPORT,
+        way: Way::Shared,
+        begin: |arguments: &mut Arguments| arguments.text(u8::from(filling)),
+        add: |arguments: &mut Arguments, n: usize| write(arguments, &parcels[n]),
+    };
+    let homes = homes(inner, parcels).await?;
+    let read =
+        |_, value| answer::texts(value)?.chunks_exact(2).map(|pair| imported(&pair[0], &pair[1])).collect();
+    let answers: Vec<Imported> = inner.run_in(&homes, spread, read).await?;
+    for ((parcel, partition), answer) in parcels.iter().zip(homes).zip(&answers) {
+        if *answer == Imported::Created {
+            inner.homes.learn(parcel.job.id, Home { partition, claim: None });
         }
     }
     Ok(answers)
+}
+
+fn imported(word: &str, other: &str) -> Result<Imported, StoreError> {
+    Ok(match word {
+        "created" => Imported::Created,
+        "replaced" => Imported::Replaced,
+        "conflict" => Imported::Conflict(answer::id(other)?),
+        _ => Imported::Kept,
+    })
 }
 
 /// Where each goes: where it is, or with its parent, or by what it has in common with others.

@@ -1,15 +1,38 @@
 //! Lets those go on whose turn it is in their partition's key.
 
 use redis::Value;
+use redrive_core::quota::Bounds;
 use redrive_core::{JobId, Order, StoreError};
 
-use crate::claim_bounded::queue_of;
-use crate::open::Inner;
+use crate::arguments::Arguments;
+use crate::open::{Inner, Spread};
+use crate::row::SEPARATOR;
 use crate::settings::Settings;
 use crate::{answer, script};
 
+/// Runs a script under which jobs may leave their places, and lets those go on whose turn has come by that. It answers with
+/// a word for each job, and with the keys where that is so.
+pub(crate) async fn run_and_pass_on<T>(
+    inner: &Inner,
+    ids: &[JobId],
+    spread: Spread<impl Fn(&mut Arguments), impl Fn(&mut Arguments, usize)>,
+    word: impl Fn(Value) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut freed = Vec::new();
+    let read = |partition, value| {
+        let [answers, scopes] = answer::parts(value)?;
+        freed.push((partition, answer::texts(scopes)?));
+        answer::items(answers)?.into_iter().map(&word).collect()
+    };
+    let answers = inner.run_by_home(ids, spread, read).await?;
+    for (partition, scopes) in freed {
+        pass_on(inner, partition, scopes).await?;
+    }
+    Ok(answers)
+}
+
 /// Makes those due whose turn it is after something has left its place under these keys.
-pub(crate) async fn pass_on(inner: &Inner, partition: usize, scopes: Vec<String>) -> Result<(), StoreError> {
+async fn pass_on(inner: &Inner, partition: usize, scopes: Vec<String>) -> Result<(), StoreError> {
     if scopes.is_empty() {
         return Ok(());
     }
@@ -17,7 +40,7 @@ pub(crate) async fn pass_on(inner: &Inner, partition: usize, scopes: Vec<String>
     for scope in scopes {
         loop {
             let line = Line::look(inner, partition, &scope).await?;
-            let next = line.next(&settings, &scope)?;
+            let next = line.next(settings.bounds_of(&scope));
             let (asked, waited) = (next.len(), line.waiting.len());
             let gone = go(inner, partition, &next).await?;
             inner.wake_if(gone.contains(&true));
@@ -30,26 +53,33 @@ pub(crate) async fn pass_on(inner: &Inner, partition: usize, scopes: Vec<String>
     Ok(())
 }
 
-/// Lets one job go on if it is its turn.
-pub(crate) async fn take_turn(
-    inner: &Inner,
-    partition: usize,
-    scope: &str,
-    id: JobId,
-) -> Result<bool, StoreError> {
-    let settings = Settings::read(inner).await?;
-    let line = Line::look(inner, partition, scope).await?;
-    let bounds = settings.quota(&queue_of(scope)?).per_key;
-    let order = if line.waiting.contains(&id) || line.first != Some(id) { Order::Any } else { Order::Strict };
-    let may = match order {
-        Order::Strict => line.first_waits,
-        // One in strict order that is not the first is in no line.
-        Order::Any => line.has(inner, partition, id).await?,
-    };
-    if !may || !bounds.lets_go_on(order, line.running, line.claimable) {
-        return Ok(false);
+/// A job that waits for its turn, as a script says it: in which order, and under which key.
+pub(crate) struct Turn<'a> {
+    order: Order,
+    scope: &'a str,
+}
+
+impl<'a> Turn<'a> {
+    /// Reads a script's word, if it is one.
+    pub(crate) fn read(word: &'a str) -> Option<Self> {
+        let (order, scope) = word.strip_prefix("turn\u{1f}")?.split_once(SEPARATOR)?;
+        Some(Self { order: if order == "strict" { Order::Strict } else { Order::Any }, scope })
     }
-    Ok(go(inner, partition, &[id]).await?.contains(&true))
+
+    /// Lets the job go on if its turn has come.
+    pub(crate) async fn take(&self, inner: &Inner, partition: usize, id: JobId) -> Result<bool, StoreError> {
+        let settings = Settings::read(inner).await?;
+        let line = Line::look(inner, partition, self.scope).await?;
+        let is_next = match self.order {
+            Order::Strict => line.first == Some(id),
+            Order::Any => true,
+        };
+        let bounds = settings.bounds_of(self.scope);
+        if !is_next || !bounds.lets_go_on(self.order, line.running, line.claimable) {
+            return Ok(false);
+        }
+        Ok(go(inner, partition, &[id]).await?.contains(&true))
+    }
 }
 
 async fn go(inner: &Inner, partition: usize, ids: &[JobId]) -> Result<Vec<bool>, StoreError> {
@@ -94,19 +124,8 @@ impl Line {
         })
     }
 
-    /// Whether a job waits that keeps no order, behind those that were looked at too.
-    async fn has(&self, inner: &Inner, partition: usize, id: JobId) -> Result<bool, StoreError> {
-        if self.waiting.contains(&id) || self.waiting.len() < LOOKED_AT {
-            return Ok(self.waiting.contains(&id));
-        }
-        let mut command = redis::cmd("HGET");
-        command.arg(format!("{}job:{}", inner.layout.tag(partition), id.0.simple())).arg("strict");
-        Ok(inner.send(command).await? == Value::Nil)
-    }
-
     /// Who may go on, as core decides.
-    fn next(&self, settings: &Settings, scope: &str) -> Result<Vec<JobId>, StoreError> {
-        let bounds = settings.quota(&queue_of(scope)?).per_key;
+    fn next(&self, bounds: Bounds) -> Vec<JobId> {
         let mut next = Vec::new();
         if let Some(first) = self.first.filter(|_| self.first_waits)
             && bounds.lets_go_on(Order::Strict, self.running, self.claimable)
@@ -117,6 +136,6 @@ impl Line {
         let free = (self.claimable..).zip(&self.waiting);
         let free = free.take_while(|(claimable, _)| bounds.lets_go_on(Order::Any, self.running, *claimable));
         next.extend(free.map(|(_, id)| *id));
-        Ok(next)
+        next
     }
 }
