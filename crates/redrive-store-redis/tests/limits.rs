@@ -5,8 +5,8 @@ use std::time::Duration;
 use redrive_core::policy::presets;
 use redrive_core::quota::QUOTA;
 use redrive_core::records::{Change, Expect, Records};
-use redrive_core::store::{ClaimRequest, Claimed};
-use redrive_core::{JobId, Kind, NewJob, Store, WorkerId, catalog};
+use redrive_core::store::{ClaimRequest, Claimed, Settlement};
+use redrive_core::{JobId, Kind, NewJob, Store, Verdict, WorkerId, catalog};
 use redrive_store_redis::{Options, RedisStore};
 use redrive_testkit::servers::{Proxy, Redis};
 use tokio::time::sleep;
@@ -31,7 +31,12 @@ async fn a_claim_that_stood_still_takes_nothing_beyond_the_quota() {
     quick.write(quota).await.expect("written");
     let policy = catalog::put_inline(&quick, &presets::once()).await.expect("stored");
     let job = |kind| NewJob::new(JobId(uuid::Uuid::now_v7()), kind, policy.clone(), vec![]);
-    quick.enqueue(vec![job(kind("a")), job(kind("b"))]).await.expect("enqueued");
+    let jobs = ["before", "a", "b"].map(|name| job(kind(name)));
+    quick.enqueue(jobs.to_vec()).await.expect("enqueued");
+    // The server knows the scripts from here on, so that each call below is one round trip.
+    let before = claim(quick.clone(), "before").await.jobs.remove(0);
+    let ended = Settlement::new(before.lease(), Verdict::Complete(None));
+    quick.settle(vec![ended]).await.expect("settled");
 
     proxy.delay(DELAY);
     let late = tokio::spawn(claim(slow, "a"));
