@@ -7,7 +7,7 @@ use clap::Parser as _;
 use paste::arguments::Arguments;
 use paste::code::Code;
 use paste::content::Content;
-use paste::database::{Created, NewPaste, Status};
+use paste::database::{Created, Fate, NewPaste, Status};
 use paste::read::Readable;
 use paste::site::Site;
 use paste::token::OwnerHash;
@@ -18,7 +18,11 @@ use uuid::Uuid;
 
 use crate::stage::{SOON, UNUSED_BLOBS, World, on_both, text};
 
-on_both!(equal_content_is_uploaded_once, whatever_crashes_no_blob_is_lost_and_none_is_left);
+on_both!(
+    equal_content_is_uploaded_once,
+    a_paste_that_comes_before_the_removal_keeps_its_blob,
+    whatever_crashes_no_blob_is_lost_and_none_is_left
+);
 
 async fn equal_content_is_uploaded_once(world: World) {
     world.proxy.refuse(true);
@@ -52,6 +56,22 @@ async fn equal_content_is_uploaded_once(world: World) {
     let site = world.open().await;
     let uploads = Filter { kind: Some(Kind::new(Upload::KIND).unwrap()), ..Filter::default() };
     assert_eq!(site.redrive.list(uploads, PageRequest::first(100)).await.unwrap().items.len(), 1);
+}
+
+/// The last paste of a blob goes, and before the removal is worked on another comes.
+async fn a_paste_that_comes_before_the_removal_keeps_its_blob(world: World) {
+    let site = world.open().await;
+    let contents = [text("it comes again")];
+    let first = add(&site, &contents, 0).await;
+    let arguments = arguments(&world);
+    let uploaded = world.until("SELECT count(*) FROM blobs WHERE state = 'stored'", 1);
+    site.worker(&arguments).without_schedules().run_until(uploaded).await.unwrap();
+    let blob = site.database.find(&first.0).await.unwrap().expect("it is there").blob;
+    remove(&site, first).await;
+    let (second, ..) = add(&site, &contents, 0).await;
+    assert_eq!(site.database.condemn(blob.id).await.unwrap(), Fate::Used);
+    let paste = site.database.find(&second).await.unwrap().expect("it is there");
+    assert_eq!((paste.blob.id, paste.status), (blob.id, Status::Processed));
 }
 
 /// Pastes, removals and crashes by lot, on few contents, so that they meet. A worker that is dropped has crashed: what it
