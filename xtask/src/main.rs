@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own commands.
 
 mod bench;
+mod programs;
 mod run;
 mod setup;
 mod soak;

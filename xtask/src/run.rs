@@ -20,16 +20,18 @@ pub(crate) fn cargo() -> Command {
 
 /// Says what it runs, runs it, and fails if it does.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
-    let words: Vec<_> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let name = Path::new(&words[0]).file_name().map(|name| name.to_string_lossy().into_owned());
-    let line = format!("{} {}", name.unwrap_or_default(), words[1..].join(" "));
+    let line = said(command);
     println!("\n$ {line}");
     let status = command.status().with_context(|| format!("{line} does not start"))?;
     anyhow::ensure!(status.success(), "failed: {line}");
     Ok(())
+}
+
+/// A command as a person would type it.
+pub(crate) fn said(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a program starts and ends well.

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::run::{cargo, run};
-use crate::{setup, tidy};
+use crate::{programs, setup, tidy};
 
 /// Sets up, then checks formatting, lints, layout and all tests, in the order of how soon they can fail.
 pub(crate) fn test() -> anyhow::Result<()> {
@@ -11,7 +11,8 @@ pub(crate) fn test() -> anyhow::Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::tidy()?;
     run(once().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
-    run(once().args(["test", "--workspace", "--locked"]))?;
+    programs::build_and_run(&mut once())?;
+    run(once().args(["test", "--workspace", "--locked", "--doc"]))?;
     run(once().env("RUSTDOCFLAGS", "-D warnings").args([
         "doc",
         "--workspace",
