@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redrive_core::{Invalid, StoreError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// What a route answers with: its value, or a problem.
@@ -15,7 +15,7 @@ pub type Answer<T> = Result<T, Problem>;
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Why a request was refused. The codes never change meaning: programs may compare them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Code {
     /// The body is not JSON.
@@ -236,38 +236,38 @@ impl Problem {
     }
 
     /// As it goes over the wire.
-    pub fn details(&self) -> ProblemDetails<'_> {
+    pub fn details(&self) -> ProblemDetails {
         ProblemDetails {
             kind: format!("/docs#{}", self.code.name()),
-            title: self.code.title(),
+            title: self.code.title().to_owned(),
             status: self.code.status().as_u16(),
-            detail: &self.detail,
+            detail: self.detail.clone(),
             code: self.code,
-            field: self.field.as_deref(),
+            field: self.field.as_deref().map(str::to_owned),
         }
     }
 }
 
 /// RFC 9457 problem details.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Problem)]
-pub struct ProblemDetails<'a> {
+pub struct ProblemDetails {
     /// Where the code is explained.
     #[serde(rename = "type")]
     #[schema(format = "uri-reference")]
-    kind: String,
+    pub kind: String,
     /// What the code means; the same words each time.
-    title: &'static str,
+    pub title: String,
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
-    status: u16,
+    pub status: u16,
     /// What is wrong here and what to do next.
-    detail: &'a str,
+    pub detail: String,
     /// Why, for programs.
-    code: Code,
+    pub code: Code,
     /// The field at fault, for bad input.
     #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<&'a str>,
+    pub field: Option<String>,
 }
 
 impl IntoResponse for Problem {
@@ -328,6 +328,7 @@ mod tests {
     fn a_code_is_written_as_it_is_named() {
         for code in Code::ALL {
             assert_eq!(serde_json::to_value(code).unwrap(), code.name());
+            assert_eq!(serde_json::from_value::<Code>(code.name().into()).unwrap(), code);
             assert!(code.status().is_client_error() || code.status().is_server_error());
         }
     }

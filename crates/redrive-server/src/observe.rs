@@ -58,7 +58,7 @@ fn event(job: &Job, settlement: &Settlement, state: State, now: Timestamp) -> Ta
     let next = settlement.verdict.effect().wait.filter(|_| state.is_claimable());
     TaskEvent {
         next_attempt_at: next.map(|wait| now.after(wait).as_ms()),
-        reason: settlement.verdict.reason().map(|reason| reason.name()),
+        reason: settlement.verdict.reason().map(|reason| reason.name().to_owned()),
         error: settlement.error.clone(),
         response_status: settlement.status,
         ..TaskEvent::new(job.id, state.into(), job.attempt, now)

@@ -1,4 +1,5 @@
-//! What goes over the wire: requests and answers, apart from how they are handled.
+//! What goes over the wire: requests and answers, apart from how they are handled. A program that calls the service
+//! writes and reads the same types.
 
 pub mod content;
 pub mod event;
@@ -14,3 +15,6 @@ pub mod queue;
 pub mod status;
 pub mod task;
 pub mod why;
+
+pub use crate::error::{Code, ProblemDetails};
+pub use crate::keys::Scope;

@@ -30,7 +30,7 @@ pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<
     let entry = |name: &str| QueueStatus::empty(name, all_paused);
     for ((queue, state), count) in &stats.counts {
         let status = queues.entry(queue.to_string()).or_insert_with(|| entry(queue.as_str()));
-        status.jobs.insert(state.name(), *count);
+        status.jobs.insert(state.name().to_owned(), *count);
     }
     for record in paused.iter().filter(|record| record.id != EVERY_QUEUE) {
         queues.entry(record.id.clone()).or_insert_with(|| entry(&record.id)).paused = true;

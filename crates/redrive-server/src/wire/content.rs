@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -20,13 +20,13 @@ pub enum Detail {
 
 /// What a program keeps with a job: its size, and one of `json`, `text` and `base64`, whichever fits first. None of them
 /// where it is left out: for its size in a list, or because it may hold secrets.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
     /// How large it is.
     pub size_bytes: usize,
     /// The content, where it is JSON.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = serde_json::Value, required = false)]
     pub json: Option<Box<RawValue>>,
     /// The content, where it is other text.
@@ -66,12 +66,19 @@ impl Content {
     }
 }
 
+/// A content that is `null` is there all the same.
+fn stated<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::deserialize(from).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(bytes: &[u8], detail: Detail, shown: &str) {
         assert_eq!(serde_json::to_string(&Content::show(bytes, detail)).unwrap(), shown);
+        let read: Content = serde_json::from_str(shown).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), shown);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::status::Status;
 
 /// What happened to a task.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskEvent {
     /// The task.
@@ -23,7 +23,7 @@ pub struct TaskEvent {
     pub next_attempt_at: Option<i64>,
     /// Why it is exhausted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'static str>,
+    pub reason: Option<String>,
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -33,11 +33,12 @@ pub struct TaskEvent {
 }
 
 /// Which events to hear of.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
     /// Only those of this task.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[param(format = "uuid")]
     pub task_id: Option<String>,
 }

@@ -61,7 +61,7 @@ impl From<JobState> for State {
 }
 
 /// A job of any kind; one of kind `delivery` is a task, under the same id.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
     /// Its identity.
@@ -111,7 +111,7 @@ pub struct Job {
     /// With which HTTP status or gRPC code the other side last answered.
     pub last_status: Option<u16>,
     /// Why it is dead.
-    pub reason: Option<&'static str>,
+    pub reason: Option<String>,
     /// Whose child it is.
     pub parent: Option<ParentOfJob>,
     /// Which jobs of its queue it shares bounds or an order with.
@@ -131,7 +131,7 @@ pub struct Job {
 }
 
 /// What a job waits for beside its time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Awaits {
     /// What sort of thing.
@@ -150,7 +150,7 @@ pub struct Awaits {
 }
 
 /// What sort of thing a job waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AwaitsWhat {
     /// A signal.
@@ -192,7 +192,7 @@ impl Awaits {
 }
 
 /// Whose child a job is.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentOfJob {
     /// The parent.
@@ -209,13 +209,13 @@ impl From<Parent> for ParentOfJob {
 }
 
 /// Which jobs of its queue a job shares bounds or an order with.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionOfJob {
     /// What they have in common.
     pub key: String,
     /// `any`: side by side; `strict`: one after the other.
-    pub order: &'static str,
+    pub order: String,
 }
 
 impl From<&Partition> for PartitionOfJob {
@@ -224,7 +224,7 @@ impl From<&Partition> for PartitionOfJob {
             Order::Any => "any",
             Order::Strict => "strict",
         };
-        Self { key: partition.key.to_string(), order }
+        Self { key: partition.key.to_string(), order: order.to_owned() }
     }
 }
 
@@ -258,7 +258,7 @@ impl Job {
             cancel_requested: job.cancel_requested,
             last_error: job.last_error.clone(),
             last_status: job.last_status,
-            reason: job.reason.map(|reason| reason.name()),
+            reason: job.reason.map(|reason| reason.name().to_owned()),
             parent: job.parent.map(ParentOfJob::from),
             partition: job.partition.as_ref().map(PartitionOfJob::from),
             idempotency_key: job.key.as_ref().map(ToString::to_string),
@@ -272,7 +272,7 @@ impl Job {
 }
 
 /// One attempt of a job. The library keeps the failed ones unless its worker is told otherwise.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobAttempt {
     /// The run it belongs to.
@@ -320,7 +320,7 @@ impl JobAttempt {
 }
 
 /// A step that a job remembers.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobStep {
     /// Its place in the job, from 0.
@@ -334,7 +334,7 @@ pub struct JobStep {
 }
 
 /// What a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobStepKind {
     /// It succeeded with this value.
@@ -390,7 +390,7 @@ fn ids(value: &[u8]) -> Vec<u8> {
 }
 
 /// How to drive a dead job again.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RedriveJob {
     /// What becomes of the steps it remembers; `keep` when absent.
@@ -399,7 +399,7 @@ pub struct RedriveJob {
 }
 
 /// What becomes of the steps that a dead job remembers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StepsOnRedrive {
     /// It goes on from them.
@@ -410,7 +410,7 @@ pub enum StepsOnRedrive {
 }
 
 /// A signal for a job.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"name": "approved", "value": true}))]
 pub struct SignalRequest {
@@ -418,6 +418,7 @@ pub struct SignalRequest {
     #[schema(min_length = 1, max_length = 128)]
     pub name: String,
     /// What it says, at most 64 KiB; null when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub value: Option<Box<RawValue>>,
 }

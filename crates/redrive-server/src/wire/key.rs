@@ -7,21 +7,23 @@ use utoipa::ToSchema;
 use crate::keys::{Key, Scope};
 
 /// A key to make.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyRequest {
     /// What people call it.
     #[schema(min_length = 1, max_length = 128)]
     pub name: String,
     /// The only tenant it acts for; without one it sees all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub tenant: Option<String>,
     /// What it allows; `write` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
 
 /// A key without its secret.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
     /// The part of the key that may be shown.

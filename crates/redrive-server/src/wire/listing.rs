@@ -12,74 +12,98 @@ use super::status::Status;
 use crate::error::{Answer, Problem};
 
 /// Which tasks to list, and which page of them; newest first.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct TaskQuery {
     /// With this status.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
     /// Under any version of this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
     /// With a target that begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// With this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Exhausted for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<WhyExhausted>,
     /// Created after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_after: Option<i64>,
     /// Created before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_before: Option<i64>,
     /// Tasks on the page, 50 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<usize>,
     /// The `nextCursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 /// Which jobs to list, and which page of them; newest first.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct JobQuery {
     /// In this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<JobState>,
     /// Of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// In this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Under any version of this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
     /// About something that begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// With this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Dead for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<WhyExhausted>,
     /// Enqueued after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_after: Option<i64>,
     /// Enqueued before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_before: Option<i64>,
     /// Ended after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_after: Option<i64>,
     /// Ended before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_before: Option<i64>,
     /// Jobs on the page, 50 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<usize>,
     /// The `nextCursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 /// Which page of a job's steps.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct StepsQuery {
     /// Steps on the page, 50 when absent; each may have 64 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<usize>,
     /// The `nextCursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
@@ -87,24 +111,31 @@ pub struct StepsQuery {
 pub const STEPS_ITEMS_MAX: usize = 100;
 
 /// Which dead letters, and which page of them; newest first.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DeadLetterQuery {
     /// Under any version of this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
     /// With a target that begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Exhausted for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<WhyExhausted>,
     /// Exhausted after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_after: Option<i64>,
     /// Exhausted before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_before: Option<i64>,
     /// Tasks on the page, 50 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<usize>,
     /// The `nextCursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 

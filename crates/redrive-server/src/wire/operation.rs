@@ -6,56 +6,73 @@ use utoipa::ToSchema;
 use super::listing::{DeadLetterFilter, WhyExhausted};
 
 /// Dead letters to drive again.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RedriveRequest {
     /// Of this kind: jobs of the library. Tasks, of kind `delivery`, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// In this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Under any version of this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
     /// With a target, or about something, that begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Exhausted for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<WhyExhausted>,
     /// Exhausted after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_after: Option<i64>,
     /// Exhausted before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_before: Option<i64>,
     /// Only count.
     #[serde(default)]
     pub dry_run: bool,
     /// At most this many a second; as fast as the store goes when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(exclusive_minimum = 0, maximum = 100000)]
     pub rate_per_second: Option<f64>,
     /// Drive this many first, and go on only if all of them succeed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub canary: Option<usize>,
 }
 
 /// Dead letters to remove for good.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiscardRequest {
     /// Of this kind: jobs of the library. Tasks, of kind `delivery`, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// In this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Under any version of this policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
     /// With a target, or about something, that begins so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Exhausted for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<WhyExhausted>,
     /// Exhausted after this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_after: Option<i64>,
     /// Exhausted before this instant, in epoch ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_before: Option<i64>,
     /// Only count.
     #[serde(default)]
     pub dry_run: bool,
     /// At most this many a second; as fast as the store goes when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(exclusive_minimum = 0, maximum = 100000)]
     pub rate_per_second: Option<f64>,
 }
@@ -91,7 +108,7 @@ impl DiscardRequest {
 }
 
 /// How many dead letters match.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRun {
     /// How many.
@@ -123,7 +140,7 @@ pub enum OperationState {
 }
 
 /// A long operation.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Operation {
     /// Its identity.

@@ -8,14 +8,14 @@ use utoipa::ToSchema;
 use super::policy::ms;
 
 /// Every origin that this node has called of late.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Origins {
     /// The origins, by name.
     pub items: Vec<OriginGate>,
 }
 
 /// The gate of one origin, on this node.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OriginGate {
     /// Scheme, host and port.
@@ -44,7 +44,7 @@ pub struct OriginGate {
 }
 
 /// Where a gate stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum GateState {
     /// Calls go, up to the limit.
@@ -81,7 +81,7 @@ impl From<OriginStatus> for OriginGate {
 }
 
 /// A body that was uploaded.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UploadedBody {
     /// Its name: send it as `bodyRef`. It is kept for a day if no task uses it.
@@ -91,15 +91,16 @@ pub struct UploadedBody {
 }
 
 /// A secret to keep; without one, it is made.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretRequest {
     /// `whsec_` and the base64 of 24 to 64 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
 
 /// A secret that was just made or replaced.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownSecret {
     /// Its name.
@@ -109,7 +110,7 @@ pub struct ShownSecret {
 }
 
 /// What may be known of a secret.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SigningSecretInfo {
     /// Its name.
@@ -135,7 +136,7 @@ impl From<SecretInfo> for SigningSecretInfo {
 }
 
 /// Every secret of a tenant.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SigningSecrets {
     /// The secrets, by name, without what is secret.
     pub items: Vec<SigningSecretInfo>,

@@ -13,7 +13,7 @@ use crate::error::{Answer, Problem};
 pub const PAGE_ITEMS_DEFAULT: usize = 50;
 
 /// A page of a list.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
     /// Its items.
@@ -34,15 +34,17 @@ impl<T> Page<T> {
 }
 
 /// Which page of a list, and no more to say about it.
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
     /// Items on the page, 50 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<usize>,
+    pub limit: Option<usize>,
     /// The `nextCursor` of the page before.
-    cursor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 impl PageQuery {

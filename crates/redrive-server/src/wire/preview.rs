@@ -1,13 +1,13 @@
 //! The schedule that a policy would give.
 
 use redrive_core::policy::preview::{Preview, Retry, Total};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::policy::ms;
 
 /// The waits before each retry if every call fails at once, and their sums.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyPreview {
     /// One for each retry, in order; at most 100.
@@ -19,7 +19,7 @@ pub struct PolicyPreview {
 }
 
 /// The wait before one retry.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryPreview {
     /// The attempt it leads to, from 2.
@@ -35,7 +35,7 @@ pub struct RetryPreview {
 }
 
 /// Sums of waits.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Waits {
     /// Of the shortest waits.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// A queue.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueStatus {
     /// Its name.
@@ -20,7 +20,7 @@ pub struct QueueStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<QueueQuota>,
     /// Jobs by state.
-    pub jobs: BTreeMap<&'static str, u64>,
+    pub jobs: BTreeMap<String, u64>,
 }
 
 impl QueueStatus {
@@ -31,7 +31,7 @@ impl QueueStatus {
 }
 
 /// Every queue.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Queues {
     /// The queues, by name.

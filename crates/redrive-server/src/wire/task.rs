@@ -13,7 +13,7 @@ use super::status::Status;
 
 /// A call to deliver. At most one of `body`, `bodyJson`, `bodyBase64` and `bodyRef`, of `policyId` and `policy`, and of
 /// `delayMs` and `runAt`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"targetUrl": "https://example.com/hook", "bodyJson": {"order": 7}, "idempotencyKey": "order-7"}))]
 pub struct TaskRequest {
@@ -21,46 +21,62 @@ pub struct TaskRequest {
     #[schema(min_length = 1, max_length = 2048)]
     pub target_url: String,
     /// The HTTP method; `POST` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Headers to send, at most 64 and 8 KiB in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<BTreeMap<String, String>>,
     /// The body as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// The body as JSON; it is sent as it is written here, as `application/json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub body_json: Option<Box<RawValue>>,
     /// The body in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<String>,
     /// A body that was uploaded with `PUT /bodies`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body_ref: Option<String>,
     /// A registered policy; `default` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
     /// A policy for this task alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<RetryPolicy>,
     /// Makes the creation repeatable, and is sent with every attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 256)]
     pub idempotency_key: Option<String>,
     /// How long to wait before the first attempt; at most a year.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 31536000000u64)]
     pub delay_ms: Option<u64>,
     /// When to make the first attempt, in epoch ms; at most a year ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<i64>,
     /// From 0 to 9, higher ones first; 5 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 9)]
     pub priority: Option<u8>,
     /// How long one attempt may take; the policy's limit when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 43200000)]
     pub timeout_ms: Option<u64>,
     /// Where the outcome is delivered when it succeeds; the policy's when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_success_url: Option<String>,
     /// Where the outcome is delivered when it is exhausted; the policy's when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_exhausted_url: Option<String>,
     /// The name of the secret that signs each attempt; the policy's when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub signing_secret: Option<String>,
 }
 
 /// Many calls to deliver, in one commit.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BatchRequest {
     /// The calls, from 1 to 1,000.
@@ -69,7 +85,7 @@ pub struct BatchRequest {
 }
 
 /// What came of each call of a batch, in order.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchAnswer {
     /// One for each call.
@@ -77,7 +93,7 @@ pub struct BatchAnswer {
 }
 
 /// What came of one call of a batch: the task, or its problem.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchItem {
     /// The status that the call would have had by itself.
@@ -92,7 +108,7 @@ pub struct BatchItem {
 }
 
 /// A task.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
     /// Its identity.
@@ -132,7 +148,7 @@ pub struct Task {
     /// With which HTTP status or gRPC code the target last answered.
     pub last_response_status: Option<u16>,
     /// Why it is exhausted.
-    pub reason: Option<&'static str>,
+    pub reason: Option<String>,
     /// Whether someone asked for its end while it was in flight.
     pub cancel_requested: bool,
     /// From 0 to 9, higher ones first.
@@ -191,7 +207,7 @@ impl Task {
             finished_at: job.finished_at.map(|at| at.as_ms()),
             last_error: job.last_error.clone(),
             last_response_status: job.last_status,
-            reason: job.reason.map(|reason| reason.name()),
+            reason: job.reason.map(|reason| reason.name().to_owned()),
             cancel_requested: job.cancel_requested,
             priority: job.priority.get(),
             timeout_ms: job.timeout.map(ms),
@@ -201,7 +217,7 @@ impl Task {
 }
 
 /// One attempt of a task.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskAttempt {
     /// The attempt, from 1, since the task was last driven.

@@ -1,13 +1,13 @@
 //! Why a task or job is not running now.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::job::JobState;
 use super::status::Status;
 
 /// Why a task is not running now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     /// The task.
@@ -21,7 +21,7 @@ pub struct Why {
 }
 
 /// Why a job is not running now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobWhy {
     /// The job.
@@ -35,7 +35,7 @@ pub struct JobWhy {
 }
 
 /// What holds a task or job.
-#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Holding {
     /// What it is.
@@ -61,7 +61,7 @@ impl Holding {
 }
 
 /// What sort of thing holds a task or job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Because {
     /// Its time has not come.

@@ -3,6 +3,7 @@
 
 mod access;
 mod batch;
+mod client;
 mod dead_letters;
 mod delivery;
 mod document;
