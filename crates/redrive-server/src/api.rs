@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Router;
 use redrive::Redrive;
 use redrive_core::store::Backend;
-use redrive_core::{StoreError, Timestamp};
+use redrive_core::{StoreError, Timestamp, WorkerId};
 use redrive_delivery::Parts;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ pub struct Api {
     pub(crate) policies: Policies,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The name of this node, which is on the leases that its worker holds.
+    pub(crate) node: WorkerId,
     /// Tells the driver of operations that one has begun here.
     pub(crate) begun: Notify,
     closing: CancellationToken,
@@ -42,11 +44,12 @@ pub enum Access {
 }
 
 impl Api {
-    /// The API on a store, with the default policy registered. It ends what has no end when `closing` is cancelled.
+    /// The API on a store, with the default policy registered, as `node`. It ends what has no end when `closing` is cancelled.
     pub async fn open(
         store: Arc<dyn Backend>,
         parts: Parts,
         access: Access,
+        node: WorkerId,
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
         let api = Self {
@@ -54,6 +57,7 @@ impl Api {
             policies: Policies::new(store.clone()),
             events: Arc::new(Events::new(closing.clone())),
             metrics: Arc::new(Metrics::new()),
+            node,
             begun: Notify::new(),
             redrive: Redrive::on(store.clone()),
             parts,

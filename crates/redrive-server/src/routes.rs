@@ -8,6 +8,7 @@ mod events;
 mod health;
 mod jobs;
 mod keys;
+mod me;
 mod metrics;
 mod operations;
 mod origins;
@@ -111,6 +112,7 @@ fn about_policies() -> OpenApiRouter<Arc<Api>> {
 
 fn about_the_service() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
+        .routes(routes!(me::me))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(signing_secrets::list))

@@ -115,7 +115,8 @@ impl Service {
         let access = access(&config, &*store).await?;
         let open = access == Access::OpenWithoutKeys && !keys::any_exist(&*store).await?;
         let closing = CancellationToken::new();
-        let api = Api::open(store.clone(), parts, access, closing.clone()).await?;
+        let node = config.worker.worker.clone();
+        let api = Api::open(store.clone(), parts, access, node, closing.clone()).await?;
         let listener = if config.roles.api {
             let bound = TcpListener::bind(config.listen).await;
             Some(bound.map_err(|error| StartError::Listen(config.listen, error))?)

@@ -6,6 +6,7 @@ pub mod event;
 pub mod job;
 pub mod key;
 pub mod listing;
+pub mod me;
 pub mod operation;
 pub mod origin;
 pub mod page;

@@ -87,3 +87,21 @@ async fn an_unbound_key_names_the_tenant_it_creates_for() {
     assert_eq!(create(&bound, "acme").await.status, 201);
     assert_eq!(create(&bound, "other").await.problem(), (403, "FORBIDDEN", None));
 }
+
+#[tokio::test]
+async fn a_caller_is_told_who_they_are() {
+    let stage = Stage::open().await;
+    let me = stage.get("/me").await.body;
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(me, json!({"scope": "admin", "open": true, "version": version, "node": "node-1"}));
+    let key = bearer(&stage.key(Some("acme"), Scope::Read).await);
+    let me = stage.send("GET", "/me", None, &[("authorization", &key)]).await.body;
+    assert_eq!((&me["scope"], &me["tenant"]), (&json!("read"), &json!("acme")));
+    let stage =
+        Stage::on(Arc::new(redrive_store_sqlite::SqliteStore::open_in_memory().unwrap()), Access::KeysOnly)
+            .await;
+    let key = bearer(&stage.key(None, Scope::Admin).await);
+    let me = stage.send("GET", "/me", None, &[("authorization", &key)]).await.body;
+    assert_eq!((&me["open"], &me["tenant"]), (&json!(false), &json!(null)));
+    assert_eq!(stage.get("/me").await.status, 401);
+}

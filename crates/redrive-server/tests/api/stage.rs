@@ -68,7 +68,8 @@ impl Stage {
         let closing = CancellationToken::new();
         let parts = parts();
         let gates = parts.gates.clone();
-        let api = Api::open(store.clone(), parts, access, closing.clone()).await.unwrap();
+        let node = WorkerId::new("node-1").unwrap();
+        let api = Api::open(store.clone(), parts, access, node, closing.clone()).await.unwrap();
         Self { router: api.router(), api, store, closing, gates }
     }
 

@@ -1,0 +1,24 @@
+//! Who is calling, as the service sees them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+
+use crate::api::Api;
+use crate::auth::Reader;
+use crate::error::Answer;
+use crate::extract::Json;
+use crate::wire::me::Me;
+
+/// What the caller may do, and which node answers.
+#[utoipa::path(get, operation_id = "getMe", path = "/me", tag = "service",
+    responses((status = 200, description = "the caller and the node", body = Me)))]
+pub(super) async fn me(Reader(caller): Reader, State(api): State<Arc<Api>>) -> Answer<Json<Me>> {
+    Ok(Json(Me {
+        scope: caller.scope,
+        tenant: caller.tenant.map(|tenant| tenant.to_string()),
+        open: api.keyring.is_open().await?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node: api.node.to_string(),
+    }))
+}

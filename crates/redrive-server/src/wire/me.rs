@@ -1,0 +1,23 @@
+//! What a caller is told about themselves and about who answers.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::keys::Scope;
+
+/// Who is calling, and who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Me {
+    /// What the caller may do.
+    pub scope: Scope,
+    /// The only tenant they see; absent when they see all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Whether no key is needed here, because there is none.
+    pub open: bool,
+    /// The version of the service.
+    pub version: String,
+    /// The name of the node that answers.
+    pub node: String,
+}
