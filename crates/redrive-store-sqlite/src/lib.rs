@@ -21,6 +21,7 @@ mod import;
 mod lanes;
 mod leases;
 mod list;
+mod look;
 mod migrate;
 mod open;
 mod prune;
@@ -51,7 +52,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
     check_batch,
 };
@@ -137,6 +138,14 @@ impl Store for SqliteStore {
         page.check()?;
         let after = page.after.map(redrive_core::store::Cursor::job).transpose()?;
         self.inner.read(move |conn, lanes| list::list(conn, lanes, &filter, after, page.limit)).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        page.check()?;
+        let after = page.after.map(redrive_core::store::Cursor::job).transpose()?;
+        self.inner
+            .read(move |conn, lanes| look::look(conn, lanes, &filter, after, page.limit, most.max(1)))
+            .await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

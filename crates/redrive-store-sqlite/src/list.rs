@@ -18,7 +18,18 @@ pub(crate) fn list(
     limit: usize,
 ) -> Result<Page<Job>, StoreError> {
     let query = Query::new(&lanes.snapshot(), filter, after);
-    let sql = query.sql(limit + 1);
+    Ok(Page::cut(run(conn, lanes, query, "", limit + 1)?, limit, |job| Cursor::Job(job.id)))
+}
+
+/// The first `limit` jobs of a query; `by` says how to find them where the planner must not choose.
+pub(crate) fn run(
+    conn: &Connection,
+    lanes: &SharedLanes,
+    query: Query,
+    by: &str,
+    limit: usize,
+) -> Result<Vec<Job>, StoreError> {
+    let sql = query.sql(by, limit);
     let mut statement = conn.prepare_cached(&sql).sorted()?;
     let mut reader = Reader::new(lanes);
     let rows = statement.query_map(params_from_iter(query.values), |row| reader.read(row)).sorted()?;
@@ -30,28 +41,24 @@ pub(crate) fn list(
             Err(error) => tracing::error!(%error, "left out of a list"),
         }
     }
-    Ok(Page::cut(jobs, limit, |job| Cursor::Job(job.id)))
+    Ok(jobs)
 }
 
 /// The conditions that a filter really sets, with their values.
 #[derive(Default)]
-struct Query {
+pub(crate) struct Query {
     conditions: Vec<String>,
     values: Vec<Value>,
 }
 
 impl Query {
-    fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
+    pub(crate) fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
         let mut query = Self::default();
         if !filter.states.is_empty() {
             query.one_of("state", filter.states.iter().map(|state| state.code().into()));
         }
         if filter.queue.is_some() || filter.kind.is_some() {
-            let wanted = lanes.iter().filter(|lane| {
-                filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
-                    && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
-            });
-            query.one_of("lane", wanted.map(|lane| lane.number));
+            query.one_of("lane", wanted_lanes(lanes, filter));
         }
         query.is("tenant =", filter.tenant.as_ref().map(|tenant| tenant.to_string()));
         query.is("policy =", filter.policy.as_ref().map(|policy| policy.to_string()));
@@ -68,6 +75,18 @@ impl Query {
         query.is("rtrim(policy, '0123456789') =", filter.policy_name.as_ref().map(|name| format!("{name}@")));
         query.is("id <", after.map(|id| id.0.as_bytes().to_vec()));
         query
+    }
+
+    /// Narrows it further, by what has no value.
+    pub(crate) fn and(mut self, condition: &str) -> Self {
+        self.conditions.push(condition.to_owned());
+        self
+    }
+
+    /// Narrows it to this id and newer ones.
+    pub(crate) fn from_id(mut self, id: &[u8]) -> Self {
+        self.is("id >=", Some(id.to_vec()));
+        self
     }
 
     fn is(&mut self, condition: &str, value: Option<impl Into<Value>>) {
@@ -87,9 +106,18 @@ impl Query {
         });
     }
 
-    fn sql(&self, limit: usize) -> String {
+    fn sql(&self, by: &str, limit: usize) -> String {
         let conditions =
             if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
-        format!("{} {conditions} ORDER BY id DESC LIMIT {limit}", include_str!("../sql/list.sql"))
+        format!("{} {by} WHERE {conditions} ORDER BY id DESC LIMIT {limit}", include_str!("../sql/list.sql"))
     }
+}
+
+/// The lanes that a filter's queue and kind name.
+pub(crate) fn wanted_lanes(lanes: &Lanes, filter: &Filter) -> impl Iterator<Item = i64> {
+    let wanted = lanes.iter().filter(|lane| {
+        filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
+            && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
+    });
+    wanted.map(|lane| lane.number)
 }

@@ -238,6 +238,10 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
         ),
         (include_str!("../sql/sweep.sql"), "INDEX redrive_awaiting (id>?)"),
         (include_str!("../sql/export.sql"), "INDEX redrive_ids (id>?)"),
+        (include_str!("../sql/look.sql"), "COVERING INDEX redrive_ids (id<?)"),
+        (include_str!("../sql/look_dead.sql"), "COVERING INDEX redrive_dead (id<?)"),
+        (include_str!("../sql/look_rest.sql"), "COVERING INDEX redrive_ids (id<?)"),
+        (include_str!("../sql/look_rest_dead.sql"), "COVERING INDEX redrive_dead (id<?)"),
     ] {
         // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
         // The list of wanted lanes is a handful of numbers, looked up row by row.

@@ -22,6 +22,9 @@ chapter!("list":
     a_cursor_outlives_its_job,
     a_cursor_of_another_list_is_refused,
     a_limit_out_of_range_is_refused,
+    looks_of_any_size_add_up_to_the_list,
+    a_look_sees_no_more_than_it_may,
+    a_look_takes_what_a_list_takes,
 );
 
 async fn shows_the_newest_first_with_every_column(stage: Stage) {
@@ -212,6 +215,68 @@ async fn a_limit_out_of_range_is_refused(stage: Stage) {
     }
     let largest = stage.store.list(Filter::default(), PageRequest::first(PAGE_ITEMS_MAX)).await;
     assert_eq!(largest.expect("list").items, []);
+}
+
+async fn looks_of_any_size_add_up_to_the_list(stage: Stage) {
+    for state in State::ALL.into_iter().cycle().take(21) {
+        stage.in_state(state).await;
+        stage.clock.advance(ms(1));
+    }
+    stage.enqueue(special(&stage)).await;
+    let mut filters: Vec<Filter> = State::ALL.map(|state| filter(|f| f.states = vec![state])).into();
+    filters.extend([
+        Filter::default(),
+        filter(|f| f.states = vec![State::Pending, State::Retrying, State::Waiting]),
+        filter(|f| f.states = vec![State::Running, State::Succeeded, State::Dead, State::Cancelled]),
+        filter(|f| f.queue = Some(queue("mail"))),
+        filter(|f| f.kind = Some(kind("nothing"))),
+        filter(|f| f.key = Some(key("k"))),
+        filter(|f| (f.key, f.tenant) = (Some(key("k")), Some(tenant("acme")))),
+        filter(|f| f.tenant = Some(tenant("acme"))),
+        filter(|f| f.reason = Some(Reason::AttemptsExhausted)),
+        filter(|f| (f.states, f.finished_from) = (vec![State::Dead], Some(stage.now().before(ms(10))))),
+        filter(|f| (f.states, f.created_before) = (vec![State::Pending], Some(stage.now().before(ms(10))))),
+        filter(|f| (f.states, f.queue) = (vec![State::Pending], Some(queue("mail")))),
+    ]);
+    for filter in filters {
+        let expected = list(&stage, filter.clone()).await;
+        for (limit, most) in [(1, 1), (2, 3), (3, 2), (5, 100), (1000, 1), (1000, 1000)] {
+            assert_eq!(look(&stage, &filter, limit, most).await, expected, "{filter:?} {limit} of {most}");
+        }
+    }
+}
+
+async fn a_look_sees_no_more_than_it_may(stage: Stage) {
+    let made = stage.enqueue_some(6).await;
+    let none = filter(|f| f.tenant = Some(tenant("nobody")));
+    let first = stage.store.look(none.clone(), PageRequest::first(10), 4).await.expect("look");
+    assert_eq!((first.page.items, first.looked_at), (Vec::new(), 4));
+    assert_eq!(first.page.next, Some(Cursor::Job(made[2])));
+    let rest = PageRequest { after: first.page.next, limit: 10 };
+    let rest = stage.store.look(none, rest, 4).await.expect("look");
+    assert_eq!((rest.page.items, rest.page.next, rest.looked_at), (Vec::new(), None, 2));
+}
+
+async fn a_look_takes_what_a_list_takes(stage: Stage) {
+    let wrong = PageRequest { after: Some(Cursor::Attempt(1)), limit: 10 };
+    assert_eq!(refused(stage.store.look(Filter::default(), wrong, 10).await).field, "cursor");
+    let zero = stage.store.look(Filter::default(), PageRequest::first(0), 10).await;
+    assert_eq!(refused(zero).field, "limit");
+}
+
+/// Everything that matches, by looks of at most `most` jobs.
+async fn look(stage: &Stage, filter: &Filter, limit: usize, most: usize) -> Vec<Job> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = PageRequest { after, limit };
+        let looked = stage.store.look(filter.clone(), page, most).await.expect("look");
+        assert!(looked.looked_at <= most && looked.page.items.len() <= limit, "{filter:?}: {looked:?}");
+        found.extend(looked.page.items);
+        after = looked.page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
 }
 
 fn special(stage: &Stage) -> NewJob {
