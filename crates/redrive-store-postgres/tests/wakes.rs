@@ -12,8 +12,8 @@ use redrive_worker::{Context, Settings, Worker};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// How soon a wake-up is there.
-const SOON: Duration = Duration::from_millis(500);
+/// How soon a wake-up is there, on a busy machine too.
+const SOON: Duration = Duration::from_secs(3);
 /// How long an idle worker trusts wake-ups before it looks for itself.
 const POLL: Duration = Duration::from_secs(1);
 /// How long anything may take.

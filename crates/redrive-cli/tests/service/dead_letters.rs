@@ -96,7 +96,7 @@ async fn a_paced_redrive_goes_on_after_a_kill_and_drives_each_task_once() {
     let driven = &target.calls()[TASKS..];
     let (thirty, took) = (30.0 / RATE as f64, (driven[34].at - driven[5].at).as_secs_f64());
     println!("30 took {took:.1} s");
-    assert!(took < 1.8 * thirty, "30 took {took:.1} s at a rate of {RATE}");
+    assert!(took < 3.0 * thirty, "30 took {took:.1} s at a rate of {RATE}");
 
     let service = launch.start();
     let client = service.client();

@@ -103,7 +103,7 @@ async fn an_attempt_says_how_far_it_came() {
         assert_eq!(target.count(), 2, "{what}: attempts were made in secret");
         if expected.0 == "timeout" {
             let took = attempts[0]["durationMs"].as_u64().unwrap();
-            assert!((700..3_000).contains(&took), "{what}: {took} ms");
+            assert!((700..15_000).contains(&took), "{what}: {took} ms");
         }
     }
 }

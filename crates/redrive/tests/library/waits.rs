@@ -29,13 +29,13 @@ async fn a_sleep_holds_no_worker_and_costs_no_attempt() {
     let ids = [redrive.enqueue(Flow).await.unwrap().id(), redrive.enqueue(Flow).await.unwrap().id()];
     let began = Instant::now();
     let worker = redrive.worker().concurrency(1).on(|_: Flow, cx: Context| async move {
-        cx.sleep(200 * MS).await?;
-        cx.sleep(100 * MS).await?;
+        cx.sleep(1_000 * MS).await?;
+        cx.sleep(500 * MS).await?;
         Ok(format!("attempt {}", cx.job.attempt))
     });
     work(&redrive, worker, &ids).await;
     let took = began.elapsed();
-    assert!(took >= 300 * MS && took < 600 * MS, "{took:?}");
+    assert!(took >= 1_500 * MS && took < 3_000 * MS, "one after the other: {took:?}");
     for id in ids {
         assert_eq!(output(&redrive, id).await, "\"attempt 1\"");
         assert_eq!(job(&redrive, id).await.epoch, 3);
