@@ -9,8 +9,9 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 14] = [
+const DIRECTIONS: [(&str, &[&str]); 15] = [
     ("redrive-core", &[]),
+    ("redrive-simulate", &["redrive-core"]),
     ("redrive-bodies", &["redrive-core"]),
     ("redrive-store-sqlite", &["redrive-core"]),
     ("redrive-store-postgres", &["redrive-core"]),
@@ -46,7 +47,15 @@ const DIRECTIONS: [(&str, &[&str]); 14] = [
     ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
     (
         "redrive-cli",
-        &["redrive-core", "redrive", "redrive-bench", "redrive-delivery", "redrive-server", "redrive-worker"],
+        &[
+            "redrive-core",
+            "redrive",
+            "redrive-bench",
+            "redrive-delivery",
+            "redrive-server",
+            "redrive-simulate",
+            "redrive-worker",
+        ],
     ),
     ("paste", &["redrive"]),
     ("xtask", &[]),

@@ -8,6 +8,7 @@ mod key;
 mod migrate;
 mod policy;
 mod serve;
+mod simulate;
 mod telemetry;
 mod transfer;
 
@@ -56,6 +57,9 @@ enum Verb {
     /// Look at retry policies
     #[command(subcommand)]
     Policy(policy::Verb),
+    /// Show what a target sees while clients retry, in simulated time
+    #[command(subcommand)]
+    Simulate(simulate::Verb),
 }
 
 /// 0 worked, 1 did not, 2 was not asked rightly (clap's own).
@@ -76,6 +80,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Doctor(arguments) => return doctor::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments)?,
         Verb::Policy(verb) => policy::run(verb)?,
+        Verb::Simulate(verb) => simulate::run(verb)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,91 @@
+//! `redrive simulate` as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn simulate(arguments: &[&str], folder: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
+    command.arg("simulate").args(arguments).current_dir(folder).env("COLUMNS", "100");
+    command.output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("the output is text")
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = simulate(arguments, &std::env::temp_dir());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn contention_names_the_five_with_calls_and_time() {
+    let report = json(&["contention", "--clients", "20", "--trials", "10", "--json"]);
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["jitter"].as_str()).collect();
+    assert_eq!(names, ["none", "exponential", "equal", "full", "decorrelated"]);
+    for row in rows {
+        let figure = |name: &str| row[name].as_f64().expect("a figure");
+        assert!(figure("meanWriteCalls") >= 20.0 && figure("meanCompletionMs") > 30.0, "{row}");
+    }
+    assert_eq!(report, json(&["contention", "--clients", "20", "--trials", "10", "--json"]));
+    assert_ne!(report, json(&["contention", "--clients", "20", "--trials", "10", "--json", "--seed", "2"]));
+}
+
+#[test]
+fn without_clients_it_sweeps() {
+    let report = json(&["contention", "--trials", "1", "--json"]);
+    let rows = report["rows"].as_array().expect("rows");
+    let clients: Vec<u64> = rows.iter().step_by(5).filter_map(|row| row["clients"].as_u64()).collect();
+    assert_eq!(clients, (1..=19).map(|ten| ten * 10).collect::<Vec<u64>>());
+}
+
+#[test]
+fn an_outage_is_told_and_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments =
+        ["outage", "--tasks", "200", "--policy", "full,exponential", "--svg", "o.svg", "--csv", "o.csv"];
+    let output = simulate(&arguments, folder.path());
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(said.contains("the target is back") && !said.contains('\u{1b}'), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("full ")) && !said.contains("quadratic"), "{said}");
+    let written = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
+    assert!(written("o.svg").starts_with("<svg ") && written("o.csv").starts_with("name,startMs,calls\n"));
+}
+
+#[test]
+fn a_policy_of_ones_own_takes_part_and_limits_hold_for_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let policy = serde_json::to_string(&redrive_core::Policy::default()).expect("JSON");
+    std::fs::write(folder.path().join("mine.json"), policy).expect("written");
+    let arguments = ["outage", "--tasks", "100", "--policy", "full", "--file", "mine.json", "--json"];
+    let output = simulate(&[&arguments[..], &["--total-budget-ms", "10000"]].concat(), folder.path());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!((rows.len(), rows[1]["policy"].as_str()), (2, Some("mine.json")));
+    for row in rows {
+        assert!(row["lostToBudget"].as_u64() > Some(50) && row["succeeded"] == 0, "{row}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (arguments, code, problem) in [
+        (
+            &["outage", "--policy", "hourly"][..],
+            1,
+            "\"hourly\" is none of the policies here; choose from none",
+        ),
+        (&["outage", "--file", "nowhere.json"], 1, "nowhere.json cannot be read"),
+        (&["contention", "--clients", "0"], 2, "--clients"),
+        (&["contention", "--base-ms", "50", "--cap-ms", "60"], 1, "must not be above maxDelayMs"),
+    ] {
+        let output = simulate(arguments, &std::env::temp_dir());
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains(problem), "{arguments:?}: {said}");
+    }
+}
