@@ -171,7 +171,8 @@ pub struct Looked {
     pub looked_at: usize,
 }
 
-/// A look by lists of everything: right for any store, and as fast as reading whole jobs is.
+/// A look by lists of everything, or of dead letters, which every store finds by themselves: right for any store, and as fast
+/// as reading whole jobs is.
 pub(crate) async fn look<S: Store + ?Sized>(
     store: &S,
     filter: &Filter,
@@ -179,10 +180,12 @@ pub(crate) async fn look<S: Store + ?Sized>(
     most: usize,
 ) -> Result<Looked, StoreError> {
     page.check()?;
+    let dead = filter.states == [State::Dead];
+    let all = Filter { states: if dead { vec![State::Dead] } else { Vec::new() }, ..Filter::default() };
     let (mut items, mut looked_at, mut after) = (Vec::new(), 0, page.after);
     while looked_at < most {
         let limit = (most - looked_at).min(PAGE_ITEMS_MAX);
-        let read = store.list(Filter::default(), PageRequest { after, limit }).await?;
+        let read = store.list(all.clone(), PageRequest { after, limit }).await?;
         for job in read.items {
             looked_at += 1;
             after = Some(Cursor::Job(job.id));

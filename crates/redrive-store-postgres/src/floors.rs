@@ -12,7 +12,7 @@ use redrive_core::store::ClaimRequest;
 use redrive_core::{Kind, Queue, Timestamp};
 use uuid::Uuid;
 
-use crate::look::FullLook;
+use crate::full_look::FullLook;
 use crate::row::Read;
 
 /// Between two full looks while they are cheap.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redrive_core::{Kind, Timestamp};
 
-use crate::look::FullLook;
+use crate::full_look::FullLook;
 
 /// Between two full looks while they are cheap.
 const FULL_LOOK_EVERY: Duration = Duration::from_secs(30);

@@ -21,6 +21,7 @@ mod extend;
 mod floors;
 mod forget;
 mod found;
+mod full_look;
 mod gather;
 mod get;
 mod hold;
@@ -62,9 +63,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Cursor, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
-    check_batch,
+    Cancelled, ClaimRequest, Claimed, Cursor, Discarded, Enqueued, Extended, Filter, Looked, Page,
+    PageRequest, ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError,
+    Wake, check_batch,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
@@ -166,6 +167,12 @@ impl Store for PostgresStore {
         page.check()?;
         let after = page.after.map(Cursor::job).transpose()?;
         list::list(&self.inner, &filter, after, page.limit).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        page.check()?;
+        let after = page.after.map(Cursor::job).transpose()?;
+        look::look(&self.inner, &filter, after, page.limit, most.max(1)).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

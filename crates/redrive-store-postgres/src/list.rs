@@ -3,6 +3,7 @@
 use redrive_core::store::{Cursor, Filter, Page};
 use redrive_core::{Job, JobId, StoreError};
 use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
 
 use crate::lanes::Lanes;
 use crate::open::Inner;
@@ -20,9 +21,15 @@ pub(crate) async fn list(
         inner.lanes.reload(&inner.pool).await?;
     }
     let query = Query::new(&inner.lanes.snapshot(), filter, after);
+    let jobs = run(inner, &query.sql(limit + 1), &query).await?;
+    Ok(Page::cut(jobs, limit, |job| Cursor::Job(job.id)))
+}
+
+/// The jobs of a query, asked for by one of its statements.
+pub(crate) async fn run(inner: &Inner, sql: &str, query: &Query) -> Result<Vec<Job>, StoreError> {
     let parameters: Vec<Parameter<'_>> =
         query.values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
-    let rows = inner.pool.query(&query.sql(limit + 1), &parameters).await?;
+    let rows = inner.pool.query(sql, &parameters).await?;
     let lanes = inner.lanes_of(&rows).await?;
     let mut jobs = Vec::new();
     for read in row::reads(&rows, &lanes)? {
@@ -32,28 +39,33 @@ pub(crate) async fn list(
             Err(error) => tracing::error!(%error, "left out of a list"),
         }
     }
-    Ok(Page::cut(jobs, limit, |job| Cursor::Job(job.id)))
+    Ok(jobs)
+}
+
+/// The lanes that a filter's queue and kind name.
+pub(crate) fn wanted_lanes(lanes: &Lanes, filter: &Filter) -> impl Iterator<Item = i32> {
+    let wanted = lanes.iter().filter(|lane| {
+        filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
+            && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
+    });
+    wanted.map(|lane| lane.number)
 }
 
 /// The conditions that a filter really sets, with their values.
 #[derive(Default)]
-struct Query {
+pub(crate) struct Query {
     conditions: Vec<String>,
     values: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
 }
 
 impl Query {
-    fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
+    pub(crate) fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
         let mut query = Self::default();
         if !filter.states.is_empty() {
             query.one_of("state", filter.states.iter().map(|state| state.code().into()));
         }
         if filter.queue.is_some() || filter.kind.is_some() {
-            let wanted = lanes.iter().filter(|lane| {
-                filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
-                    && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
-            });
-            query.one_of("lane", wanted.map(|lane| lane.number));
+            query.one_of("lane", wanted_lanes(lanes, filter));
         }
         query.text("tenant = $", filter.tenant.as_ref().map(|tenant| tenant.to_string()));
         query.text("policy = $", filter.policy.as_ref().map(|policy| policy.to_string()));
@@ -73,6 +85,18 @@ impl Query {
         }
         query.is("id < $", after.map(|id| id.0), Type::UUID);
         query
+    }
+
+    /// Narrows it further, by what has no value.
+    pub(crate) fn and(mut self, condition: String) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// Narrows it to this id and newer ones.
+    pub(crate) fn from_id(mut self, id: Option<Uuid>) -> Self {
+        self.is("id >= $", id, Type::UUID);
+        self
     }
 
     /// Adds a condition, which ends where the number of its value goes.
@@ -108,9 +132,19 @@ impl Query {
         });
     }
 
-    fn sql(&self, limit: usize) -> String {
+    /// The newest first, which walks through ids until there are enough.
+    pub(crate) fn sql(&self, limit: usize) -> String {
+        format!("{} ORDER BY id DESC LIMIT {limit}", self.unordered_sql())
+    }
+
+    /// The same where few jobs match: all of them are found before any is put in order.
+    pub(crate) fn whole_sql(&self, limit: usize) -> String {
+        format!("SELECT * FROM ({} OFFSET 0) AS few ORDER BY id DESC LIMIT {limit}", self.unordered_sql())
+    }
+
+    fn unordered_sql(&self) -> String {
         let conditions =
             if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
-        format!("{} {conditions} ORDER BY id DESC LIMIT {limit}", include_str!("../sql/list.sql"))
+        format!("{} {conditions}", include_str!("../sql/list.sql"))
     }
 }
