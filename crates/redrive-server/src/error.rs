@@ -224,6 +224,12 @@ impl Problem {
         Self { field: field.or_else(|| Some(Cow::Owned(prefix.to_owned()))), ..self }
     }
 
+    /// The same with another name for a field, for a route that calls it so.
+    pub fn renamed(self, from: &str, to: &'static str) -> Self {
+        let field = self.field.map(|field| if field == from { Cow::Borrowed(to) } else { field });
+        Self { field, ..self }
+    }
+
     /// Whether the service failed, not the caller.
     pub fn is_ours(&self) -> bool {
         self.code.status().is_server_error()

@@ -1,12 +1,14 @@
 //! What the routes about jobs of any kind share: finding, showing and telling.
 
-use redrive_core::store::Page as Jobs;
+use redrive_core::store::PageRequest;
 use redrive_core::{Job, JobId};
 
 use crate::api::Api;
 use crate::auth::Caller;
 use crate::error::{Answer, Problem};
+use crate::walk::{PATIENCE, walk};
 use crate::wire::content::Detail;
+use crate::wire::filter::Wanted;
 use crate::wire::job;
 use crate::wire::page::Page;
 
@@ -24,12 +26,13 @@ impl Api {
     }
 
     /// A page of jobs as they are listed.
-    pub(crate) async fn jobs(&self, jobs: Jobs<Job>) -> Answer<Page<job::Job>> {
-        let mut items = Vec::with_capacity(jobs.items.len());
-        for job in &jobs.items {
+    pub(crate) async fn jobs(&self, wanted: &Wanted, page: PageRequest) -> Answer<Page<job::Job>> {
+        let walked = walk(&*self.store, wanted, page, PATIENCE).await?;
+        let mut items = Vec::with_capacity(walked.items.len());
+        for job in &walked.items {
             items.push(self.job(job, Detail::Listed).await?);
         }
-        Ok(Page { items, next_cursor: jobs.next.map(|cursor| cursor.to_string()) })
+        Ok(walked.page(items))
     }
 
     /// A job that the caller has just changed; listeners hear of it if it is a task.

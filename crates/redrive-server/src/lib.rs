@@ -20,7 +20,9 @@ mod policies;
 mod routes;
 pub mod service;
 mod tasks;
+mod text;
 mod view;
+mod walk;
 pub mod wire;
 
 pub use api::{Access, Api};

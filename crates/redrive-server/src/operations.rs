@@ -1,43 +1,35 @@
-//! Long operations on dead letters: records that survive a restart, driven step by step by whichever node holds them.
+//! Long operations on many jobs: records that survive a restart, driven step by step by whichever node holds them.
 //!
-//! Each dead letter is visited at most once: the cursor goes by id, and only what was dead when the operation began is
-//! touched. A step acts first and saves then: after a crash between the two its letters are no longer dead, so the next
-//! owner passes them over.
+//! Each job is visited at most once: the cursor goes by id, and only what was there, or dead, when the operation began is
+//! touched. A step acts first and saves then: after a crash between the two its jobs are no longer what the operation is
+//! about, or it changes nothing to act on them again, so the next owner passes them over.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+mod act;
+mod drive;
+
 use std::time::Duration;
 
 use redrive_core::records::{Change, Expect, Record, Written};
-use redrive_core::store::{Backend, Cursor, Discarded, Filter, Page, PageRequest, Redriven};
-use redrive_core::{Job, JobId, State, StoreError, Tenant, Timestamp};
+use redrive_core::store::{Backend, Cursor, Filter};
+use redrive_core::{JobId, State, StoreError, Tenant, Timestamp};
+use redrive_delivery::KIND as DELIVERY;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api};
+use crate::api;
 use crate::error::{Answer, Code, Problem};
-use crate::wire::event::TaskEvent;
-use crate::wire::listing::DeadLetterFilter;
+use crate::walk::Counting;
+use crate::wire::filter::{JobFilter, Wanted};
+use crate::wire::job::JobState;
 use crate::wire::operation::{Operation, OperationKind, OperationState};
-use crate::wire::status::Status;
+
+pub(crate) use drive::drive;
 
 /// The record kind of operations; the id is a UUID.
 const KIND: &str = "operation";
-/// How long a node that fell silent keeps an operation.
-const OWNED: Duration = Duration::from_secs(15);
-/// Time from one look at the operations to the next while one is under way.
-const TICK: Duration = Duration::from_millis(500);
-/// The same while none is: what begins here is looked at sooner, what begins elsewhere is driven there.
-const REST: Duration = Duration::from_secs(5);
-/// Letters in one step.
+/// Jobs in one step.
 const STEP_ITEMS_MAX: usize = 500;
 /// How much of a rate one step takes.
 const STEP_OF_RATE: f64 = 0.2;
-/// How long an operation that has ended is shown.
-const SHOWN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Operations read at once.
-const READ_ITEMS: usize = 100;
 
 /// An operation as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,11 +37,16 @@ const READ_ITEMS: usize = 100;
 pub(crate) struct Kept {
     kind: OperationKind,
     pub(crate) tenant: Option<Tenant>,
-    filter: DeadLetterFilter,
+    filter: JobFilter,
     rate_per_second: Option<f64>,
     canary: Option<usize>,
     state: OperationState,
     matched: Option<u64>,
+    /// How many were counted so far, and where the count goes on.
+    #[serde(default)]
+    counted: u64,
+    #[serde(default)]
+    count_cursor: Option<String>,
     done: u64,
     failed: u64,
     /// Where the next step goes on.
@@ -68,14 +65,17 @@ pub(crate) struct Kept {
 pub(crate) struct NewOperation {
     pub(crate) kind: OperationKind,
     pub(crate) tenant: Option<Tenant>,
-    pub(crate) filter: DeadLetterFilter,
+    pub(crate) filter: JobFilter,
     pub(crate) rate_per_second: Option<f64>,
     pub(crate) canary: Option<usize>,
 }
 
 /// Begins an operation; some node takes it up.
-pub(crate) async fn begin(store: &dyn Backend, new: NewOperation) -> Answer<(String, Kept)> {
-    // The store's clock, since it is the one that says when a letter died.
+pub(crate) async fn begin(store: &dyn Backend, mut new: NewOperation) -> Answer<(String, Kept)> {
+    if let [only] = new.kind.states() {
+        new.filter.state = Some((*only).into());
+    }
+    // The store's clock, since it is the one that says when a job came or died.
     let created_at = store.stats().await?.now;
     let kept = Kept {
         kind: new.kind,
@@ -85,6 +85,8 @@ pub(crate) async fn begin(store: &dyn Backend, new: NewOperation) -> Answer<(Str
         canary: new.canary,
         state: OperationState::Running,
         matched: None,
+        counted: 0,
+        count_cursor: None,
         done: 0,
         failed: 0,
         cursor: None,
@@ -133,190 +135,6 @@ pub(crate) async fn stop(store: &dyn Backend, id: &str) -> Answer<Kept> {
     }
 }
 
-/// How many dead letters match.
-pub(crate) async fn count(store: &dyn Backend, filter: Filter) -> Result<u64, StoreError> {
-    let mut page = PageRequest::first(READ_ITEMS);
-    let mut matched = 0;
-    loop {
-        let read = store.list(filter.clone(), page).await?;
-        matched += read.items.len() as u64;
-        match read.next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(matched),
-        }
-    }
-}
-
-/// Drives operations until `closing` is cancelled.
-pub(crate) async fn drive(api: Arc<Api>, closing: CancellationToken) {
-    let me = uuid::Uuid::now_v7().to_string();
-    let mut driver = Driver { api, me, due: HashMap::new(), busy: false };
-    loop {
-        let moved = driver.sweep().await.unwrap_or_else(|problem| {
-            tracing::warn!(?problem, "operations could not be driven");
-            false
-        });
-        let pause = if moved { Duration::ZERO } else { driver.pause(Instant::now()) };
-        tokio::select! {
-            biased;
-            () = closing.cancelled() => return,
-            () = driver.api.begun.notified() => {}
-            () = tokio::time::sleep(pause) => {}
-        }
-    }
-}
-
-struct Driver {
-    api: Arc<Api>,
-    me: String,
-    /// When the next step of an operation with a rate may go.
-    due: HashMap<String, Instant>,
-    /// Whether an operation was under way at the last look.
-    busy: bool,
-}
-
-impl Driver {
-    /// One step of each operation; says whether any could go on at once.
-    async fn sweep(&mut self) -> Answer<bool> {
-        let (mut after, mut moved) = (None, false);
-        self.busy = false;
-        loop {
-            let records = self.api.store.scan(KIND, after.as_deref(), READ_ITEMS).await?;
-            for record in &records {
-                moved |= self.visit(record).await?;
-            }
-            match records.last() {
-                Some(last) if records.len() == READ_ITEMS => after = Some(last.id.clone()),
-                Some(_) | None => return Ok(moved),
-            }
-        }
-    }
-
-    async fn visit(&mut self, record: &Record) -> Answer<bool> {
-        let kept = match decode(record) {
-            Ok(kept) => kept,
-            Err(error) => {
-                // One damaged record must not keep all the others.
-                tracing::error!(%error, "an operation cannot be read");
-                return Ok(false);
-            }
-        };
-        match kept.state {
-            OperationState::Running => {
-                self.busy = true;
-                self.step(record, kept).await
-            }
-            OperationState::Done | OperationState::CanaryFailed | OperationState::Stopped => {
-                self.due.remove(&record.id);
-                self.forget(record, &kept).await
-            }
-        }
-    }
-
-    async fn forget(&self, record: &Record, kept: &Kept) -> Answer<bool> {
-        if kept.finished_at.is_some_and(|at| api::now().since(at) > SHOWN) {
-            let (kind, id) = (KIND.to_owned(), record.id.clone());
-            let change = Change { kind, id, expect: Expect::Version(record.version), value: None };
-            self.api.store.write(change).await?;
-        }
-        Ok(false)
-    }
-
-    /// Takes the operation if nobody else has it, does a little of it, and saves how far it has come.
-    async fn step(&mut self, record: &Record, mut kept: Kept) -> Answer<bool> {
-        let Some(version) = self.own(record, &mut kept).await? else { return Ok(false) };
-        if self.due.get(&record.id).is_some_and(|due| *due > Instant::now()) {
-            return Ok(false);
-        }
-        let moved = match kept.phase() {
-            Phase::Count => {
-                kept.matched = Some(count(&*self.api.store, kept.as_filter()?).await?);
-                true
-            }
-            Phase::Watch => watch(&*self.api.store, &mut kept).await?,
-            Phase::Act => {
-                let acted = self.act(&mut kept).await?;
-                self.pace(&record.id, &kept, acted);
-                true
-            }
-        };
-        if moved {
-            save(&*self.api.store, &record.id, Expect::Version(version), &kept).await?;
-        }
-        Ok(moved && kept.rate_per_second.is_none())
-    }
-
-    /// Makes this node the owner, or renews that; none means that another node has it.
-    async fn own(&self, record: &Record, kept: &mut Kept) -> Answer<Option<u64>> {
-        // The store's clock, on which all nodes agree.
-        let now = self.api.store.stats().await?.now;
-        let mine = kept.owner.as_ref() == Some(&self.me);
-        if !mine && kept.owner.is_some() && kept.owned_until > now {
-            return Ok(None);
-        }
-        if mine && kept.owned_until.since(now) > OWNED / 2 {
-            return Ok(Some(record.version));
-        }
-        kept.owner = Some(self.me.clone());
-        kept.owned_until = now.after(OWNED);
-        Ok(save(&*self.api.store, &record.id, Expect::Version(record.version), kept).await?)
-    }
-
-    /// Drives or removes the next letters; says how many it looked at.
-    async fn act(&self, kept: &mut Kept) -> Answer<usize> {
-        let after = kept.cursor.as_deref().map(str::parse::<Cursor>).transpose()?;
-        let page = PageRequest { after, limit: kept.step_items() };
-        let Page { items, next } = self.api.store.list(kept.as_filter()?, page).await?;
-        let done = match kept.kind {
-            OperationKind::Redrive => self.redrive(&items).await?,
-            OperationKind::Discard => self.discard(&items).await?,
-        };
-        kept.done += done.len() as u64;
-        kept.failed += (items.len() - done.len()) as u64;
-        if kept.canary.is_some() && !kept.canary_passed {
-            kept.canaries = done;
-        }
-        kept.cursor = next.map(|cursor| cursor.to_string());
-        if next.is_none() && kept.canaries.is_empty() {
-            kept.end(OperationState::Done);
-        }
-        Ok(items.len())
-    }
-
-    async fn redrive(&self, jobs: &[Job]) -> Answer<Vec<JobId>> {
-        let answers = self.api.store.redrive(jobs.iter().map(|job| job.id).collect()).await?;
-        let driven = jobs.iter().zip(answers).filter(|(_, answer)| *answer == Redriven::Done);
-        let tell = |job: &Job| {
-            if self.api.is_task(job) {
-                let event = || TaskEvent::new(job.id, Status::Pending, 0, api::now());
-                self.api.events.tell(job.id, &job.tenant, event);
-            }
-            job.id
-        };
-        Ok(driven.map(|(job, _)| tell(job)).collect())
-    }
-
-    async fn discard(&self, jobs: &[Job]) -> Answer<Vec<JobId>> {
-        let answers = self.api.store.discard(jobs.iter().map(|job| job.id).collect()).await?;
-        let gone = jobs.iter().zip(answers).filter(|(_, answer)| *answer == Discarded::Done);
-        Ok(gone.map(|(job, _)| job.id).collect())
-    }
-
-    /// The time to the next step that a rate allows; one that is overdue waits for something else.
-    fn pause(&self, now: Instant) -> Duration {
-        let next = self.due.values().filter(|due| **due > now).min();
-        let tick = if self.busy { TICK } else { REST };
-        next.map_or(tick, |due| tick.min(*due - now))
-    }
-
-    fn pace(&mut self, id: &str, kept: &Kept, acted: usize) {
-        if let Some(rate) = kept.rate_per_second {
-            let wait = Duration::try_from_secs_f64(acted as f64 / rate).unwrap_or(OWNED);
-            self.due.insert(id.to_owned(), Instant::now() + wait);
-        }
-    }
-}
-
 /// What the next step is.
 enum Phase {
     Count,
@@ -342,6 +160,16 @@ impl Kept {
         }
     }
 
+    /// One of an earlier version did not say that it was about dead letters, and about tasks unless it named a kind.
+    fn explicit(mut self) -> Self {
+        let dead = self.kind.states() == [State::Dead];
+        if dead && self.filter.state.is_none() {
+            self.filter.state = Some(JobState::Dead);
+            self.filter.kind.get_or_insert_with(|| DELIVERY.to_owned());
+        }
+        self
+    }
+
     fn phase(&self) -> Phase {
         match (self.matched, self.canaries.is_empty()) {
             (None, _) => Phase::Count,
@@ -355,12 +183,32 @@ impl Kept {
         self.finished_at = Some(api::now());
     }
 
-    /// What was dead when the operation began.
-    fn as_filter(&self) -> Answer<Filter> {
+    /// The jobs that it is about, as they were when it began.
+    fn wanted(&self) -> Answer<Wanted> {
         let began = self.created_at.after(Duration::from_millis(1));
-        let filter = self.filter.filter(self.tenant.as_ref())?;
-        let before = filter.finished_before.map_or(began, |before| before.min(began));
-        Ok(Filter { finished_before: Some(before), ..filter })
+        let mut wanted = self.kind.wanted(&self.filter, self.tenant.as_ref())?;
+        let earlier = |before: Option<Timestamp>| Some(before.map_or(began, |before| before.min(began)));
+        let filter = &mut wanted.filter;
+        match self.kind {
+            OperationKind::Redrive | OperationKind::Discard => {
+                filter.finished_before = earlier(filter.finished_before);
+            }
+            OperationKind::Cancel | OperationKind::RunNow => {
+                filter.created_before = earlier(filter.created_before);
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn counting(&self) -> Answer<Counting> {
+        Ok(Counting::from(self.counted, cursor(self.count_cursor.as_deref())?))
+    }
+
+    /// Notes how far the count has come.
+    fn note(&mut self, counting: &Counting) {
+        self.counted = counting.jobs;
+        self.count_cursor = counting.after.map(|cursor| cursor.to_string());
+        self.matched = counting.is_done().then_some(counting.jobs);
     }
 
     fn step_items(&self) -> usize {
@@ -372,25 +220,34 @@ impl Kept {
     }
 }
 
-/// Looks at those that went first; says whether they have come to an end.
-async fn watch(store: &dyn Backend, kept: &mut Kept) -> Answer<bool> {
-    let jobs = store.get(kept.canaries.clone()).await?;
-    let failed = |job: &Option<Job>| {
-        job.as_ref().is_none_or(|job| matches!(job.state, State::Dead | State::Cancelled))
-    };
-    if jobs.iter().any(failed) {
-        kept.end(OperationState::CanaryFailed);
-        return Ok(true);
-    }
-    let passed = jobs.iter().flatten().all(|job| job.state == State::Succeeded);
-    if passed {
-        kept.canary_passed = true;
-        kept.canaries.clear();
-        if kept.cursor.is_none() {
-            kept.end(OperationState::Done);
+impl OperationKind {
+    /// The states whose jobs it is for.
+    fn states(self) -> &'static [State] {
+        match self {
+            Self::Redrive | Self::Discard => &[State::Dead],
+            Self::Cancel => &[State::Pending, State::Retrying, State::Running, State::Waiting],
+            Self::RunNow => &[State::Pending, State::Retrying],
         }
     }
-    Ok(passed)
+
+    /// The jobs that a filter means for it; one that could never match is refused.
+    pub(crate) fn wanted(self, filter: &JobFilter, own: Option<&Tenant>) -> Answer<Wanted> {
+        let wanted = filter.wanted(own)?;
+        let states = match filter.state.map(State::from) {
+            None => self.states().to_vec(),
+            Some(state) if self.states().contains(&state) => vec![state],
+            Some(_) => {
+                let allowed: Vec<&str> = self.states().iter().map(|state| state.name()).collect();
+                let detail = format!("must be {} for this kind of operation", allowed.join(" or "));
+                return Err(Problem::invalid("state", detail));
+            }
+        };
+        Ok(Wanted { filter: Filter { states, ..wanted.filter }, ..wanted })
+    }
+}
+
+fn cursor(text: Option<&str>) -> Answer<Option<Cursor>> {
+    Ok(text.map(str::parse).transpose()?)
 }
 
 async fn save(store: &dyn Backend, id: &str, expect: Expect, kept: &Kept) -> Result<Option<u64>, StoreError> {
@@ -403,6 +260,7 @@ async fn save(store: &dyn Backend, id: &str, expect: Expect, kept: &Kept) -> Res
 }
 
 fn decode(record: &Record) -> Result<Kept, StoreError> {
-    serde_json::from_slice(&record.value)
-        .map_err(|e| StoreError::Corrupt(format!("record {KIND} {:?}: {e}", record.id)))
+    let kept: Kept = serde_json::from_slice(&record.value)
+        .map_err(|e| StoreError::Corrupt(format!("record {KIND} {:?}: {e}", record.id)))?;
+    Ok(kept.explicit())
 }

@@ -99,7 +99,7 @@ fn about_dead_letters() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(dead_letters::discard))
-        .routes(routes!(operations::list))
+        .routes(routes!(operations::create, operations::list))
         .routes(routes!(operations::get, operations::stop))
 }
 

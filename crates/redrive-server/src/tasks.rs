@@ -1,6 +1,6 @@
 //! What the routes about tasks share: enqueueing, showing and telling.
 
-use redrive_core::store::{Enqueued, Page as Jobs};
+use redrive_core::store::{Enqueued, PageRequest};
 use redrive_core::{Job, JobId, NewJob, StoreError, Timestamp};
 use redrive_delivery::KIND;
 use tokio::time::Instant;
@@ -8,7 +8,9 @@ use tokio::time::Instant;
 use crate::api::{self, Api};
 use crate::auth::Caller;
 use crate::error::Answer;
+use crate::walk::{PATIENCE, walk};
 use crate::wire::event::TaskEvent;
+use crate::wire::filter::Wanted;
 use crate::wire::page::Page;
 use crate::wire::status::Status;
 use crate::wire::task::Task;
@@ -41,12 +43,13 @@ impl Api {
     }
 
     /// A page of jobs as tasks.
-    pub(crate) async fn tasks(&self, jobs: Jobs<Job>) -> Answer<Page<Task>> {
-        let mut items = Vec::with_capacity(jobs.items.len());
-        for job in &jobs.items {
+    pub(crate) async fn tasks(&self, wanted: &Wanted, page: PageRequest) -> Answer<Page<Task>> {
+        let walked = walk(&*self.store, wanted, page, PATIENCE).await?;
+        let mut items = Vec::with_capacity(walked.items.len());
+        for job in &walked.items {
             items.push(self.task(job).await?);
         }
-        Ok(Page { items, next_cursor: jobs.next.map(|cursor| cursor.to_string()) })
+        Ok(walked.page(items))
     }
 
     /// Tells listeners of a task that was created.

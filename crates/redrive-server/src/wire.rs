@@ -3,6 +3,7 @@
 
 pub mod content;
 pub mod event;
+pub mod filter;
 pub mod job;
 pub mod key;
 pub mod listing;

@@ -3,23 +3,18 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
+use super::operations::begin;
 use crate::api::Api;
-use crate::auth::{Admin, Caller, Reader};
-use crate::error::{Answer, Problem};
+use crate::auth::{Admin, Reader};
+use crate::error::Answer;
 use crate::extract::{Json, Query};
-use crate::operations::{self, NewOperation};
+use crate::operations::NewOperation;
 use crate::wire::listing::DeadLetterQuery;
 use crate::wire::operation::{DiscardRequest, DryRun, Operation, OperationKind, RedriveRequest};
 use crate::wire::page::Page;
 use crate::wire::task::Task;
-
-/// The highest rate that may be asked for.
-const RATE_MAX: f64 = 100_000.0;
-/// Letters that may go first.
-const CANARY_MAX: usize = 100;
 
 /// Exhausted tasks, newest first.
 ///
@@ -31,8 +26,9 @@ pub(super) async fn list(
     State(api): State<Arc<Api>>,
     Query(query): Query<DeadLetterQuery>,
 ) -> Answer<Json<Page<Task>>> {
-    let filter = query.filter().filter(caller.tenant.as_ref())?;
-    Ok(Json(api.tasks(api.store.list(filter, query.page()?).await?).await?))
+    let wanted = query.filter().wanted(caller.tenant.as_ref());
+    let wanted = wanted.map_err(|problem| problem.renamed("subject", "target"))?;
+    Ok(Json(api.tasks(&wanted, query.page()?).await?))
 }
 
 /// Drive dead letters again: tasks, or jobs of the kind that is named.
@@ -48,17 +44,14 @@ pub(super) async fn redrive(
     State(api): State<Arc<Api>>,
     Json(request): Json<RedriveRequest>,
 ) -> Answer<Response> {
-    if request.canary.is_some_and(|canary| !(1..=CANARY_MAX).contains(&canary)) {
-        return Err(Problem::invalid("canary", format!("must be from 1 to {CANARY_MAX}")));
-    }
     let new = NewOperation {
         kind: OperationKind::Redrive,
-        tenant: caller.tenant.clone(),
+        tenant: caller.tenant,
         filter: request.filter(),
         rate_per_second: request.rate_per_second,
         canary: request.canary,
     };
-    begin(&api, &caller, new, request.dry_run).await
+    begin(&api, new, request.dry_run).await.map_err(|problem| problem.renamed("subject", "target"))
 }
 
 /// Remove dead letters for good: tasks, or jobs of the kind that is named.
@@ -76,25 +69,10 @@ pub(super) async fn discard(
 ) -> Answer<Response> {
     let new = NewOperation {
         kind: OperationKind::Discard,
-        tenant: caller.tenant.clone(),
+        tenant: caller.tenant,
         filter: request.filter(),
         rate_per_second: request.rate_per_second,
         canary: None,
     };
-    begin(&api, &caller, new, request.dry_run).await
-}
-
-async fn begin(api: &Api, caller: &Caller, new: NewOperation, dry_run: bool) -> Answer<Response> {
-    if new.rate_per_second.is_some_and(|rate| !(rate > 0.0 && rate <= RATE_MAX)) {
-        return Err(Problem::invalid("ratePerSecond", format!("must be above 0 and at most {RATE_MAX}")));
-    }
-    let filter = new.filter.filter(caller.tenant.as_ref())?;
-    if dry_run {
-        let matched = operations::count(&*api.store, filter).await?;
-        return Ok(Json(DryRun { matched }).into_response());
-    }
-    let (id, kept) = operations::begin(&*api.store, new).await?;
-    api.begun.notify_one();
-    let location = [(header::LOCATION, format!("/operations/{id}"))];
-    Ok((StatusCode::ACCEPTED, location, Json(kept.show(id))).into_response())
+    begin(&api, new, request.dry_run).await.map_err(|problem| problem.renamed("subject", "target"))
 }

@@ -21,7 +21,8 @@ use crate::wire::page::{Page, PageQuery};
 
 /// Jobs of every kind, newest first.
 ///
-/// A payload, output or metadata over 1 KiB is shown by its size here, and whole with its job.
+/// A payload, output or metadata over 1 KiB is shown by its size here, and whole with its job. An answer looks at so many
+/// jobs as it can in a tenth of a second: where few match, a page may be short while `nextCursor` is there.
 #[utoipa::path(get, operation_id = "listJobs", path = "/jobs", tag = "jobs", params(JobQuery),
     responses((status = 200, description = "a page of jobs", body = Page<Job>)))]
 pub(super) async fn list(
@@ -29,8 +30,8 @@ pub(super) async fn list(
     State(api): State<Arc<Api>>,
     Query(query): Query<JobQuery>,
 ) -> Answer<Json<Page<Job>>> {
-    let page = api.store.list(query.filter(caller.tenant.as_ref())?, query.page()?).await?;
-    Ok(Json(api.jobs(page).await?))
+    let wanted = query.filter().wanted(caller.tenant.as_ref())?;
+    Ok(Json(api.jobs(&wanted, query.page()?).await?))
 }
 
 /// A job of any kind.
@@ -59,7 +60,7 @@ pub(super) async fn attempts(
     let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
     let items = page.items.into_iter().map(JobAttempt::show).collect();
-    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
+    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()), looked_at: None }))
 }
 
 /// The steps that a job remembers, in their order.
@@ -77,7 +78,7 @@ pub(super) async fn steps(
     let steps = api.redrive.steps(id, query.from()?, limit + 1).await?;
     let items = steps.iter().take(limit).map(JobStep::show).collect();
     let next_cursor = steps.get(limit).map(|next| StepsQuery::cursor_at(next.place));
-    Ok(Json(Page { items, next_cursor }))
+    Ok(Json(Page { items, next_cursor, looked_at: None }))
 }
 
 /// Cancel a job, and everything below it: its children and theirs.

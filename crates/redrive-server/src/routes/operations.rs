@@ -1,16 +1,78 @@
-//! Long operations: how far they are, and how to stop them.
+//! Long operations: begin them, see how far they are, stop them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 
 use crate::api::Api;
 use crate::auth::{Admin, Caller, Reader};
 use crate::error::{Answer, Problem};
 use crate::extract::{Json, Named, Query};
-use crate::operations::{self, Kept};
-use crate::wire::operation::Operation;
+use crate::operations::{self, Kept, NewOperation};
+use crate::walk::{Counted, count};
+use crate::wire::operation::{DryRun, Operation, OperationKind, OperationRequest};
 use crate::wire::page::{Page, PageQuery};
+
+/// The highest rate that may be asked for.
+const RATE_MAX: f64 = 100_000.0;
+/// Jobs that may go first.
+const CANARY_MAX: usize = 100;
+/// How long a dry run counts.
+const COUNT_FOR: Duration = Duration::from_secs(1);
+
+/// Do something to many jobs: those that match, of the states that it can be done to.
+///
+/// `REDRIVE` and `DISCARD` are for dead ones, `CANCEL` for those that have not ended, `RUN_NOW` for those that wait for
+/// their time. It goes on in the background and survives a restart; only what was there when it began is touched, each
+/// job once. `dryRun` only counts, for at most a second.
+#[utoipa::path(post, operation_id = "beginOperation", path = "/operations", tag = "operations", request_body = OperationRequest,
+    responses(
+        (status = 202, description = "begun", body = Operation, headers(("Location" = String))),
+        (status = 200, description = "counted", body = DryRun),
+    ))]
+pub(super) async fn create(
+    Admin(caller): Admin,
+    State(api): State<Arc<Api>>,
+    Json(request): Json<OperationRequest>,
+) -> Answer<Response> {
+    let OperationRequest { kind, filter, dry_run, rate_per_second, canary } = request;
+    kind.wanted(&filter, caller.tenant.as_ref()).map_err(within_filter)?;
+    begin(&api, NewOperation { kind, tenant: caller.tenant, filter, rate_per_second, canary }, dry_run).await
+}
+
+/// Begins an operation, or counts what it would be about.
+pub(super) async fn begin(api: &Api, new: NewOperation, dry_run: bool) -> Answer<Response> {
+    if new.rate_per_second.is_some_and(|rate| !(rate > 0.0 && rate <= RATE_MAX)) {
+        return Err(Problem::invalid("ratePerSecond", format!("must be above 0 and at most {RATE_MAX}")));
+    }
+    match new.canary {
+        None => {}
+        Some(_) if matches!(new.kind, OperationKind::Discard | OperationKind::Cancel) => {
+            return Err(Problem::invalid(
+                "canary",
+                "is for REDRIVE and RUN_NOW: nothing else succeeds or fails",
+            ));
+        }
+        Some(canary) if (1..=CANARY_MAX).contains(&canary) => {}
+        Some(_) => return Err(Problem::invalid("canary", format!("must be from 1 to {CANARY_MAX}"))),
+    }
+    let wanted = new.kind.wanted(&new.filter, new.tenant.as_ref())?;
+    if dry_run {
+        let Counted { jobs: matched, at_least } = count(&*api.store, &wanted, COUNT_FOR).await?;
+        return Ok(Json(DryRun { matched, at_least }).into_response());
+    }
+    let (id, kept) = operations::begin(&*api.store, new).await?;
+    api.begun.notify_one();
+    let location = [(header::LOCATION, format!("/operations/{id}"))];
+    Ok((StatusCode::ACCEPTED, location, Json(kept.show(id))).into_response())
+}
+
+fn within_filter(problem: Problem) -> Problem {
+    if problem.field.is_some() { problem.within("filter") } else { problem }
+}
 
 /// Every operation of the last week, oldest first.
 #[utoipa::path(get, operation_id = "listOperations", path = "/operations", tag = "operations", params(PageQuery),

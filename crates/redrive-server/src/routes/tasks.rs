@@ -70,6 +70,9 @@ pub(super) async fn get(
 }
 
 /// Tasks, newest first.
+///
+/// An answer looks at so many tasks as it can in a tenth of a second: where few match, a page may be short while
+/// `nextCursor` is there.
 #[utoipa::path(get, operation_id = "listTasks", path = "/retry-tasks", tag = "tasks", params(TaskQuery),
     responses((status = 200, description = "a page of tasks", body = Page<Task>)))]
 pub(super) async fn list(
@@ -77,8 +80,11 @@ pub(super) async fn list(
     State(api): State<Arc<Api>>,
     Query(query): Query<TaskQuery>,
 ) -> Answer<Json<Page<Task>>> {
-    let page = api.store.list(query.filter(caller.tenant.as_ref())?, query.page()?).await?;
-    Ok(Json(api.tasks(page).await?))
+    let (filter, states) = query.filter();
+    let mut wanted =
+        filter.wanted(caller.tenant.as_ref()).map_err(|problem| problem.renamed("subject", "target"))?;
+    wanted.filter.states = states.to_vec();
+    Ok(Json(api.tasks(&wanted, query.page()?).await?))
 }
 
 /// Cancel a task.
@@ -125,7 +131,7 @@ pub(super) async fn attempts(
     let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
     let items = page.items.into_iter().map(TaskAttempt::show).collect();
-    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
+    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()), looked_at: None }))
 }
 
 /// Drive an exhausted task again.

@@ -1,11 +1,12 @@
 //! Which tasks and jobs to list, as the query says it.
 
-use redrive_core::store::{Filter, PageRequest};
-use redrive_core::{IdempotencyKey, Kind, PolicyName, Queue, Reason, State, Tenant, Timestamp};
+use redrive_core::store::PageRequest;
+use redrive_core::{Reason, State};
 use redrive_delivery::KIND;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::filter::JobFilter;
 use super::job::JobState;
 use super::page;
 use super::status::Status;
@@ -37,6 +38,15 @@ pub struct TaskQuery {
     /// Created before this instant, in epoch ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_before: Option<i64>,
+    /// Of this tenant, empty for the default one; for keys that are not bound to another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(max_length = 128)]
+    pub tenant: Option<String>,
+    /// With this text, large or small letters, in the body, the target or the last error. The page may be short, or empty, while
+    /// `nextCursor` is there: go on with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(max_length = 256)]
+    pub text: Option<String>,
     /// Tasks on the page, 50 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 1000)]
@@ -84,6 +94,15 @@ pub struct JobQuery {
     /// Ended before this instant, in epoch ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_before: Option<i64>,
+    /// Of this tenant, empty for the default one; for keys that are not bound to another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(max_length = 128)]
+    pub tenant: Option<String>,
+    /// With this text, large or small letters, in the payload, the last error, the metadata or the target. The page may be short, or empty, while
+    /// `nextCursor` is there: go on with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(max_length = 256)]
+    pub text: Option<String>,
     /// Jobs on the page, 50 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 1000)]
@@ -139,33 +158,6 @@ pub struct DeadLetterQuery {
     pub cursor: Option<String>,
 }
 
-/// Which dead letters an operation is about; what is absent does not narrow.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct DeadLetterFilter {
-    /// Of this kind: jobs of the library. Tasks, of kind `delivery`, when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// In this queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<String>,
-    /// Under any version of this policy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy_id: Option<String>,
-    /// With a target, or about something, that begins so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// Exhausted for this reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<WhyExhausted>,
-    /// Exhausted after this instant, in epoch ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finished_after: Option<i64>,
-    /// Exhausted before this instant, in epoch ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finished_before: Option<i64>,
-}
-
 /// Why a task is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -195,19 +187,21 @@ impl From<WhyExhausted> for Reason {
 }
 
 impl TaskQuery {
-    /// The engine's filter, narrowed to what the caller may see.
-    pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
-        let states = self.status.map(|status| status.states().to_vec()).unwrap_or_default();
-        Ok(Filter {
-            states,
-            policy_name: name(self.policy_id.as_deref())?,
-            subject: beginning("target", self.target.as_deref())?,
-            key: self.idempotency_key.as_deref().map(IdempotencyKey::new).transpose()?,
-            reason: self.reason.map(Reason::from),
-            created_from: after(self.created_after),
-            created_before: self.created_before.map(Timestamp::from_ms),
-            ..tasks_of(tenant)?
-        })
+    /// Which tasks, and their states: a status may stand for several.
+    pub fn filter(&self) -> (JobFilter, &'static [State]) {
+        let filter = JobFilter {
+            kind: Some(KIND.to_owned()),
+            policy_id: self.policy_id.clone(),
+            subject: self.target.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            reason: self.reason,
+            tenant: self.tenant.clone(),
+            text: self.text.clone(),
+            created_after: self.created_after,
+            created_before: self.created_before,
+            ..JobFilter::default()
+        };
+        (filter, self.status.map_or(&[][..], Status::states))
     }
 
     /// Which page.
@@ -217,23 +211,23 @@ impl TaskQuery {
 }
 
 impl JobQuery {
-    /// The engine's filter, narrowed to what the caller may see.
-    pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
-        Ok(Filter {
-            states: self.state.map(State::from).into_iter().collect(),
-            tenant: tenant.cloned(),
-            queue: self.queue.as_deref().map(Queue::new).transpose()?,
-            kind: self.kind.as_deref().map(Kind::new).transpose()?,
-            policy: None,
-            policy_name: name(self.policy_id.as_deref())?,
-            subject: beginning("subject", self.subject.as_deref())?,
-            reason: self.reason.map(Reason::from),
-            key: self.idempotency_key.as_deref().map(IdempotencyKey::new).transpose()?,
-            created_from: after(self.created_after),
-            created_before: self.created_before.map(Timestamp::from_ms),
-            finished_from: after(self.finished_after),
-            finished_before: self.finished_before.map(Timestamp::from_ms),
-        })
+    /// Which jobs.
+    pub fn filter(&self) -> JobFilter {
+        JobFilter {
+            state: self.state,
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            policy_id: self.policy_id.clone(),
+            subject: self.subject.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            reason: self.reason,
+            tenant: self.tenant.clone(),
+            text: self.text.clone(),
+            created_after: self.created_after,
+            created_before: self.created_before,
+            finished_after: self.finished_after,
+            finished_before: self.finished_before,
+        }
     }
 
     /// Which page.
@@ -263,15 +257,16 @@ impl StepsQuery {
 
 impl DeadLetterQuery {
     /// Which dead letters.
-    pub fn filter(&self) -> DeadLetterFilter {
-        DeadLetterFilter {
-            kind: None,
-            queue: None,
+    pub fn filter(&self) -> JobFilter {
+        JobFilter {
+            state: Some(JobState::Dead),
+            kind: Some(KIND.to_owned()),
             policy_id: self.policy_id.clone(),
-            target: self.target.clone(),
+            subject: self.target.clone(),
             reason: self.reason,
             finished_after: self.finished_after,
             finished_before: self.finished_before,
+            ..JobFilter::default()
         }
     }
 
@@ -279,45 +274,4 @@ impl DeadLetterQuery {
     pub fn page(&self) -> Answer<PageRequest> {
         page::request(self.limit, self.cursor.as_deref())
     }
-}
-
-impl DeadLetterFilter {
-    /// The engine's filter, narrowed to what the caller may see.
-    pub fn filter(&self, tenant: Option<&Tenant>) -> Answer<Filter> {
-        let of_kind = self.kind.as_deref().unwrap_or(KIND);
-        Ok(Filter {
-            states: vec![State::Dead],
-            tenant: tenant.cloned(),
-            kind: Some(Kind::new(of_kind)?),
-            queue: self.queue.as_deref().map(Queue::new).transpose()?,
-            policy_name: name(self.policy_id.as_deref())?,
-            subject: beginning("target", self.target.as_deref())?,
-            reason: self.reason.map(Reason::from),
-            finished_from: after(self.finished_after),
-            finished_before: self.finished_before.map(Timestamp::from_ms),
-            ..Filter::default()
-        })
-    }
-}
-
-/// Deliveries that the caller may see: a store may hold other jobs too.
-fn tasks_of(tenant: Option<&Tenant>) -> Answer<Filter> {
-    Ok(Filter { tenant: tenant.cloned(), kind: Some(Kind::new(KIND)?), ..Filter::default() })
-}
-
-/// How a text begins; not every store can look for a NUL.
-fn beginning(field: &'static str, text: Option<&str>) -> Answer<Option<String>> {
-    match text {
-        Some(text) if text.contains('\0') => Err(Problem::invalid(field, "must not contain a NUL character")),
-        text => Ok(text.map(str::to_owned)),
-    }
-}
-
-fn name(policy_id: Option<&str>) -> Answer<Option<PolicyName>> {
-    policy_id.map(PolicyName::new).transpose().map_err(Problem::from)
-}
-
-/// The first instant after `ms`.
-fn after(ms: Option<i64>) -> Option<Timestamp> {
-    ms.map(|ms| Timestamp::from_ms(ms.saturating_add(1)))
 }

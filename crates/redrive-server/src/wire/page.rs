@@ -20,6 +20,9 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Send it as `cursor` to get the next page; null on the last one.
     pub next_cursor: Option<String>,
+    /// How many were looked at for it, where the list is narrowed: a page may be short while `nextCursor` is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked_at: Option<u64>,
 }
 
 impl<T> Page<T> {
@@ -29,7 +32,7 @@ impl<T> Page<T> {
         items.truncate(limit);
         let last = items.last().filter(|_| more);
         let next_cursor = last.map(|item| BASE64_URL_SAFE_NO_PAD.encode(id(item)));
-        Self { items, next_cursor }
+        Self { items, next_cursor, looked_at: None }
     }
 }
 

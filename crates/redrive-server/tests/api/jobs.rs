@@ -391,7 +391,7 @@ async fn dead_jobs_of_a_kind_are_driven_by_an_operation_and_tasks_are_left_alone
         assert_eq!(counted.body["matched"], matched, "{filter}");
     }
     let begun = stage.post("/dead-letters/redrive", json!({"kind": "receipt"})).await;
-    assert_eq!(begun.body["filter"], json!({"kind": "receipt"}), "{}", begun.body);
+    assert_eq!(begun.body["filter"], json!({"kind": "receipt", "state": "dead"}), "{}", begun.body);
     let driving = tokio::spawn(stage.api.clone().drive_operations());
     let path = begun.header("location").unwrap();
     let ending = async {

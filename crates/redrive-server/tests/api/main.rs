@@ -8,6 +8,7 @@ mod dead_letters;
 mod delivery;
 mod document;
 mod jobs;
+mod operations;
 mod policies;
 mod refusals;
 mod service;

@@ -126,6 +126,7 @@ fn body_of(route: &str, owned: &Owned) -> Option<Value> {
         "POST /retry-tasks/batch" => Some(json!({"items": [{"targetUrl": "http://x.example/"}]})),
         "POST /jobs/{jobId}/signals" => Some(json!({"name": "x"})),
         "POST /keys" => Some(json!({"name": "theirs"})),
+        "POST /operations" => Some(json!({"kind": "CANCEL"})),
         "POST /retry-policies" => Some(json!({"policyId": "p"})),
         route if route.starts_with("GET") || route.starts_with("DELETE") => None,
         _ => Some(json!({})),
