@@ -8,6 +8,7 @@ pub mod demo;
 pub mod error;
 pub mod events;
 mod extract;
+mod groups;
 mod jobs;
 pub mod keys;
 mod listen;

@@ -80,6 +80,7 @@ fn about_tasks() -> OpenApiRouter<Arc<Api>> {
 fn about_jobs() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(jobs::list))
+        .routes(routes!(jobs::count))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::attempts))
         .routes(routes!(jobs::steps))
@@ -97,6 +98,7 @@ fn about_jobs() -> OpenApiRouter<Arc<Api>> {
 fn about_dead_letters() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::groups))
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(dead_letters::discard))
         .routes(routes!(operations::create, operations::list))

@@ -14,8 +14,8 @@ use crate::wire::page::Page;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(80);
 /// Jobs that the store looks at in one call.
 const LOOK_ITEMS: usize = 2_000;
-/// Jobs whose text is read in one call: all of them are read as a whole.
-const TEXT_ITEMS: usize = 250;
+/// Jobs that are read in one call, each with its payload.
+const READ_ITEMS: usize = 250;
 
 /// What a walk has brought.
 #[derive(Debug)]
@@ -38,8 +38,9 @@ pub(crate) async fn walk(
     loop {
         let missing = page.limit - walked.items.len();
         let (limit, most) = match wanted.text {
-            Some(_) => (TEXT_ITEMS, TEXT_ITEMS),
-            None => (missing, LOOK_ITEMS),
+            // The text of each is read.
+            Some(_) => (READ_ITEMS, READ_ITEMS),
+            None => (missing.min(READ_ITEMS), LOOK_ITEMS),
         };
         let request = PageRequest { after: walked.next, limit };
         let looked = store.look(wanted.filter.clone(), request, most).await?;

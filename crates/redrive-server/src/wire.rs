@@ -2,8 +2,10 @@
 //! writes and reads the same types.
 
 pub mod content;
+pub mod count;
 pub mod event;
 pub mod filter;
+pub mod group;
 pub mod job;
 pub mod key;
 pub mod listing;

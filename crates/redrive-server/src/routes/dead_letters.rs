@@ -10,7 +10,10 @@ use crate::api::Api;
 use crate::auth::{Admin, Reader};
 use crate::error::Answer;
 use crate::extract::{Json, Query};
+use crate::groups::{self, Dead};
 use crate::operations::NewOperation;
+use crate::walk::PATIENCE;
+use crate::wire::group::DeadLetterGroups;
 use crate::wire::listing::DeadLetterQuery;
 use crate::wire::operation::{DiscardRequest, DryRun, Operation, OperationKind, RedriveRequest};
 use crate::wire::page::Page;
@@ -29,6 +32,19 @@ pub(super) async fn list(
     let wanted = query.filter().wanted(caller.tenant.as_ref());
     let wanted = wanted.map_err(|problem| problem.renamed("subject", "target"))?;
     Ok(Json(api.tasks(&wanted, query.page()?).await?))
+}
+
+/// Dead letters of every kind in groups, by reason and target, with one example each.
+///
+/// It looks at the newest of each reason, as many as it can in a tenth of a second.
+#[utoipa::path(get, operation_id = "groupDeadLetters", path = "/dead-letters/groups", tag = "dead letters",
+    responses((status = 200, description = "the groups", body = DeadLetterGroups)))]
+pub(super) async fn groups(
+    Reader(caller): Reader,
+    State(api): State<Arc<Api>>,
+) -> Answer<Json<DeadLetterGroups>> {
+    let dead = Dead { tenant: caller.tenant, since: None, patience: PATIENCE };
+    Ok(Json(groups::groups(&*api.store, &dead).await?))
 }
 
 /// Drive dead letters again: tasks, or jobs of the kind that is named.

@@ -14,7 +14,10 @@ use crate::auth::{Admin, Reader, Writer};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Named, OptionalJson, Query};
 use crate::jobs::no_job;
+use crate::walk::{self, PATIENCE};
 use crate::wire::content::Detail;
+use crate::wire::count::JobCount;
+use crate::wire::filter::JobFilter;
 use crate::wire::job::{Job, JobAttempt, JobStep, RedriveJob, StepsOnRedrive};
 use crate::wire::listing::{JobQuery, StepsQuery};
 use crate::wire::page::{Page, PageQuery};
@@ -32,6 +35,21 @@ pub(super) async fn list(
 ) -> Answer<Json<Page<Job>>> {
     let wanted = query.filter().wanted(caller.tenant.as_ref())?;
     Ok(Json(api.jobs(&wanted, query.page()?).await?))
+}
+
+/// How many jobs match.
+///
+/// Exact where only a state and a queue are named; else it counts for a tenth of a second and says whether there may be
+/// more.
+#[utoipa::path(get, operation_id = "countJobs", path = "/jobs/count", tag = "jobs", params(JobFilter),
+    responses((status = 200, description = "how many", body = JobCount)))]
+pub(super) async fn count(
+    Reader(caller): Reader,
+    State(api): State<Arc<Api>>,
+    Query(filter): Query<JobFilter>,
+) -> Answer<Json<JobCount>> {
+    let counted = walk::count(&*api.store, &filter.wanted(caller.tenant.as_ref())?, PATIENCE).await?;
+    Ok(Json(JobCount { count: counted.jobs, at_least: counted.at_least }))
 }
 
 /// A job of any kind.

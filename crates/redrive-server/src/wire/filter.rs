@@ -3,7 +3,7 @@
 use redrive_core::store::Filter;
 use redrive_core::{IdempotencyKey, Kind, PolicyName, Queue, Reason, State, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::job::JobState;
 use super::listing::WhyExhausted;
@@ -11,8 +11,9 @@ use crate::error::{Answer, Code, Problem};
 use crate::text::Text;
 
 /// Which jobs; what is absent does not narrow.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct JobFilter {
     /// In this state.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,10 +39,12 @@ pub struct JobFilter {
     /// Of this tenant, empty for the default one; for keys that are not bound to another.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
+    #[param(max_length = 128)]
     pub tenant: Option<String>,
     /// With this text, large or small letters, in the payload, the last error, the metadata, or a delivery's target.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
+    #[param(max_length = 256)]
     pub text: Option<String>,
     /// Enqueued after this instant, in epoch ms.
     #[serde(skip_serializing_if = "Option::is_none")]

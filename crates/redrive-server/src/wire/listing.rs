@@ -174,6 +174,18 @@ pub enum WhyExhausted {
     TargetRefused,
 }
 
+impl From<Reason> for WhyExhausted {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::AttemptsExhausted => Self::AttemptsExhausted,
+            Reason::BudgetExceeded => Self::BudgetExceeded,
+            Reason::NotRetryable => Self::NotRetryable,
+            Reason::BodyLost => Self::BodyLost,
+            Reason::TargetRefused => Self::TargetRefused,
+        }
+    }
+}
+
 impl From<WhyExhausted> for Reason {
     fn from(why: WhyExhausted) -> Self {
         match why {

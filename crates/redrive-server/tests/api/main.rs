@@ -7,6 +7,7 @@ mod client;
 mod dead_letters;
 mod delivery;
 mod document;
+mod finding;
 mod jobs;
 mod operations;
 mod policies;
