@@ -15,7 +15,8 @@ use crate::auth::Keyring;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
-use crate::{operations, routes};
+use crate::series::Recent;
+use crate::{operations, routes, sample};
 
 /// What the routes share.
 pub struct Api {
@@ -29,6 +30,10 @@ pub struct Api {
     pub(crate) metrics: Arc<Metrics>,
     /// The name of this node, which is on the leases that its worker holds.
     pub(crate) node: WorkerId,
+    /// When this node was started, by its own clock.
+    pub(crate) started_at: Timestamp,
+    /// What was seen of late.
+    pub(crate) recent: Recent,
     /// Tells the driver of operations that one has begun here.
     pub(crate) begun: Notify,
     closing: CancellationToken,
@@ -58,6 +63,8 @@ impl Api {
             events: Arc::new(Events::new(closing.clone())),
             metrics: Arc::new(Metrics::new()),
             node,
+            started_at: now(),
+            recent: Recent::default(),
             begun: Notify::new(),
             redrive: Redrive::on(store.clone()),
             parts,
@@ -71,6 +78,12 @@ impl Api {
     /// Every route, with what each may answer described at `/openapi.json`.
     pub fn router(self: &Arc<Self>) -> Router {
         routes::router(self.clone())
+    }
+
+    /// Samples what this node does and gives signs of life until the API closes; each node runs this once.
+    pub async fn watch_itself(self: Arc<Self>) {
+        let closing = self.closing.clone();
+        sample::watch(self, closing).await;
     }
 
     /// Drives long operations until the API closes; each node that serves it runs this once.

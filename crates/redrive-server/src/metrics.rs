@@ -12,6 +12,8 @@ use prometheus_client::registry::Registry;
 use redrive_core::store::Stats;
 use redrive_core::{PolicyRef, State, Timestamp};
 
+use crate::series::counters::Counters;
+
 /// The media type of what [`Metrics::render`] writes.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The label of all policies without a name: each would be a label of its own.
@@ -19,6 +21,8 @@ const INLINE: &str = "inline";
 
 /// What is measured.
 pub struct Metrics {
+    /// The same numbers for the series, from one sample to the next.
+    pub(crate) counters: Counters,
     registry: Registry,
     attempts: Family<AttemptLabels, Counter>,
     attempt_duration: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
@@ -54,6 +58,7 @@ impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
         let metrics = Self {
+            counters: Counters::default(),
             registry: Registry::default(),
             attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(seconds),
@@ -113,11 +118,13 @@ impl Metrics {
         self.attempts.get_or_create(&AttemptLabels { outcome, policy }).inc();
         self.attempt_duration.get_or_create(&OutcomeLabel { outcome }).observe(took.as_secs_f64());
         self.task_age.observe(age.as_secs_f64());
+        self.counters.attempt(outcome);
     }
 
     /// Counts how late a task was claimed.
     pub fn started(&self, lag: Duration) {
         self.start_lag.observe(lag.as_secs_f64());
+        self.counters.started(lag);
     }
 
     /// Counts tasks that were created.

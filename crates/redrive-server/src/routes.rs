@@ -10,10 +10,13 @@ mod jobs;
 mod keys;
 mod me;
 mod metrics;
+mod nodes;
 mod operations;
 mod origins;
+mod overview;
 mod policies;
 mod queues;
+mod series;
 mod signals;
 mod signing_secrets;
 mod tasks;
@@ -115,12 +118,16 @@ fn about_policies() -> OpenApiRouter<Arc<Api>> {
 fn about_the_service() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(me::me))
+        .routes(routes!(overview::overview))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(signing_secrets::list))
         .routes(routes!(signing_secrets::put, signing_secrets::remove))
         .routes(routes!(signing_secrets::retire))
         .routes(routes!(origins::list))
+        .routes(routes!(series::of_origin))
+        .routes(routes!(series::of_service))
+        .routes(routes!(nodes::list))
         .routes(routes!(queues::list))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))

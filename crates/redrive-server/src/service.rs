@@ -156,6 +156,7 @@ impl Service {
         let Self { api, listener, worker, closing, open: _ } = self;
         let background = [
             tokio::spawn(api.clone().drive_operations()),
+            tokio::spawn(api.clone().watch_itself()),
             tokio::spawn(collect(api.clone(), closing.clone())),
         ];
         let serving = serve(listener, api.router(), closing.clone());

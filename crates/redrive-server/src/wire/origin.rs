@@ -57,17 +57,22 @@ pub enum GateState {
     Held,
 }
 
+impl From<OriginState> for GateState {
+    fn from(state: OriginState) -> Self {
+        match state {
+            OriginState::Open => Self::Open,
+            OriginState::Closed => Self::Closed,
+            OriginState::Probing => Self::Probing,
+            OriginState::Held => Self::Held,
+        }
+    }
+}
+
 impl From<OriginStatus> for OriginGate {
     fn from(status: OriginStatus) -> Self {
-        let state = match status.state {
-            OriginState::Open => GateState::Open,
-            OriginState::Closed => GateState::Closed,
-            OriginState::Probing => GateState::Probing,
-            OriginState::Held => GateState::Held,
-        };
         Self {
             origin: status.origin,
-            state,
+            state: status.state.into(),
             limit: status.limit,
             in_flight: status.in_flight,
             waiting: status.waiting,

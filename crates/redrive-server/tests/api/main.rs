@@ -8,6 +8,7 @@ mod dead_letters;
 mod delivery;
 mod document;
 mod finding;
+mod glance;
 mod jobs;
 mod operations;
 mod policies;

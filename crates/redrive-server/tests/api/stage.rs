@@ -65,10 +65,19 @@ impl Stage {
     }
 
     pub(crate) async fn on(store: Arc<SqliteStore>, access: Access) -> Self {
+        Self::named("node-1", store, access).await
+    }
+
+    /// Another node on the same store.
+    pub(crate) async fn another(&self, node: &str) -> Self {
+        Self::named(node, self.store.clone(), Access::OpenWithoutKeys).await
+    }
+
+    async fn named(node: &str, store: Arc<SqliteStore>, access: Access) -> Self {
         let closing = CancellationToken::new();
         let parts = parts();
         let gates = parts.gates.clone();
-        let node = WorkerId::new("node-1").unwrap();
+        let node = WorkerId::new(node).unwrap();
         let api = Api::open(store.clone(), parts, access, node, closing.clone()).await.unwrap();
         Self { router: api.router(), api, store, closing, gates }
     }
