@@ -3,6 +3,8 @@
 use redrive_bench::bench::{self, Size};
 use redrive_bench::figures;
 
+use crate::print;
+
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -19,11 +21,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let size = Size { jobs: arguments.jobs as usize, repeats: arguments.repeats as usize, ..Size::QUICK };
-    let figures = bench::engine(size, |what| eprintln!("measuring {what} …"))?;
+    let figures = bench::engine(size, |what| print::note(&format!("measuring {what} …")))?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&figures)?);
+        print::line(&serde_json::to_string_pretty(&figures)?)?;
     } else {
-        print!("{}", figures::table(&figures));
+        print::text(&figures::table(&figures))?;
     }
     Ok(())
 }

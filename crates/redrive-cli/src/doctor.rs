@@ -1,34 +1,87 @@
-//! `redrive doctor`: what would hurt, the gravest first.
-
-use std::process::ExitCode;
+//! `redrive doctor`: what would hurt, the gravest first, in a store and in the service that is named.
 
 use anyhow::Context as _;
 use redrive_core::{Finding, Gravity};
+use serde::Deserialize;
 
+use crate::call::{CallError, Query, Reach, Service};
 use crate::config::Place;
-use crate::serve::runtime;
+use crate::exit::Exit;
+use crate::print;
 
 /// What to look at, and for whom.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// JSON for programs instead of text for people
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 /// Says what was found; fails when something is grave.
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let store = redrive::shown(&arguments.place.store);
-    let looked = runtime()?.block_on(redrive::doctor(&arguments.place.store));
-    let findings = looked.with_context(|| format!("{store} cannot be looked at"))?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&json(&store, &findings))?);
-    } else {
-        print!("{}", text(&store, &findings));
+pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let (store, reach) = (redrive::shown(&arguments.place.store), &arguments.reach);
+    let looked = redrive::doctor(&arguments.place.store).await;
+    let mut findings = looked.with_context(|| format!("{store} cannot be looked at"))?;
+    // Only one that was named: whatever else listens at the usual place is no part of this store.
+    if reach.url.is_some() {
+        findings.extend(look_at(&reach.service()?).await);
+        Finding::sort(&mut findings);
     }
-    Ok(if worst(&findings) == Gravity::Grave { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    if reach.json {
+        print::json(&json(&store, &findings))?;
+    } else {
+        print::text(&text(&store, &findings))?;
+    }
+    Ok(if worst(&findings) == Gravity::Grave { Exit::Failed } else { Exit::Done })
+}
+
+const SERVICE: &str = "service";
+
+/// Whether a service answers, whether its store does, and what it finds wrong itself.
+async fn look_at(service: &Service) -> Vec<Finding> {
+    let url = service.address().to_owned();
+    if let Err(error) = service.get(&["readyz"], &Query::new()).await {
+        let (what, remedy) = match &error {
+            CallError::Refused { .. } => ("the service cannot work", "look at its log, and at its store"),
+            _ => ("the service does not answer", "start it with `redrive serve`, or correct REDRIVE_URL"),
+        };
+        return vec![Finding::new(Gravity::Grave, SERVICE, what, error.to_string(), remedy)];
+    }
+    let ready = Finding::fine(SERVICE, "it answers, and its store does", url.clone());
+    let overview = match service.get(&["overview"], &Query::new()).await {
+        Ok(answer) => answer.read::<Overview>(),
+        Err(error) => Err(error),
+    };
+    let problems = match overview {
+        Ok(overview) => overview.problems.into_iter().map(|problem| problem.finding(&url)).collect(),
+        Err(error) => {
+            let remedy = "set REDRIVE_API_KEY to a key of scope read";
+            vec![Finding::new(Gravity::Note, SERVICE, "more cannot be looked at", error.to_string(), remedy)]
+        }
+    };
+    [problems, vec![ready]].concat()
+}
+
+/// What a service finds wrong itself.
+#[derive(Deserialize)]
+struct Overview {
+    problems: Vec<Problem>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    severity: String,
+    text: String,
+    page: String,
+}
+
+impl Problem {
+    fn finding(self, url: &str) -> Finding {
+        let gravity = if self.severity == "bad" { Gravity::Warning } else { Gravity::Note };
+        let remedy = format!("see the page {:?} there, or `redrive top`", self.page);
+        Finding::new(gravity, SERVICE, self.text, url, remedy)
+    }
 }
 
 fn worst(findings: &[Finding]) -> Gravity {

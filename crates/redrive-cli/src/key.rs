@@ -1,32 +1,51 @@
-//! `redrive key`: API keys, made and revoked in the store itself, so that the first one can be made before a service runs.
+//! `redrive key`: API keys, in a running service or, before one runs, in the store itself.
 
 use anyhow::Context as _;
 use redrive::Redrive;
 use redrive_core::Tenant;
 use redrive_server::keys::{self, NewKey, Scope};
+use redrive_server::wire::key::{ApiKey, KeyRequest};
 
-use crate::config::Place;
-use crate::serve::runtime;
+use crate::call::{Query, Reach, Service};
+use crate::config::DEFAULT_STORE;
+use crate::exit::Exit;
+use crate::list::{self, Columns, Pages, Paging};
+use crate::print::{self, Look};
+use crate::table::{Cell, Table};
+use crate::when;
 
 /// What to do with keys.
+///
+/// They are those of the store when --store or REDRIVE_STORE names one, else those of the service when --url or REDRIVE_URL
+/// names one, else those of the store sqlite:redrive.db. So the first key can be made before a service runs.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+    /// The store: sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE or redis://USER:PASSWORD@HOST
+    #[arg(long, env = "REDRIVE_STORE", hide_env_values = true, value_name = "ADDRESS", global = true)]
+    store: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
 #[derive(clap::Subcommand)]
-pub(crate) enum Verb {
+enum Verb {
     /// Make a key; it is shown once
     Create(Create),
     /// Show keys, without their secrets
-    List(Place),
+    List,
     /// Revoke a key
     Revoke {
         /// The key's id, as `list` shows it
+        #[arg(value_name = "KEY")]
         id: String,
-        #[command(flatten)]
-        place: Place,
     },
 }
 
 /// A key to make.
 #[derive(clap::Args)]
-pub(crate) struct Create {
+struct Create {
     /// What people call it
     #[arg(long)]
     name: String,
@@ -34,59 +53,127 @@ pub(crate) struct Create {
     #[arg(long)]
     tenant: Option<String>,
     /// What it allows: read, write or admin
-    #[arg(long, default_value = "write")]
-    scope: Scope,
-    #[command(flatten)]
-    place: Place,
+    #[arg(long, default_value = "write", value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]
+    scope: String,
 }
 
-pub(crate) fn run(verb: Verb) -> anyhow::Result<()> {
-    let runtime = runtime()?;
+const SCOPES: [&str; 3] = ["read", "write", "admin"];
+const KEYS: &str = "keys";
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let Arguments { verb, store, reach } = arguments;
+    match (store, &reach.url) {
+        (None, Some(_)) => in_service(verb, &reach, &reach.service()?).await,
+        (store, _) => in_store(verb, &reach, store.as_deref().unwrap_or(DEFAULT_STORE)).await,
+    }
+}
+
+async fn in_service(verb: Verb, reach: &Reach, service: &Service) -> anyhow::Result<Exit> {
     match verb {
-        Verb::Create(create) => runtime.block_on(make(create)),
-        Verb::List(place) => runtime.block_on(list(&place)),
-        Verb::Revoke { id, place } => runtime.block_on(revoke(&id, &place)),
-    }
-}
-
-async fn make(create: Create) -> anyhow::Result<()> {
-    let redrive = open(&create.place).await?;
-    let tenant = create.tenant.map(Tenant::new).transpose()?;
-    let new = NewKey { name: create.name, tenant, scope: create.scope };
-    let now = redrive.backend().stats().await?.now;
-    let (key, secret) = keys::create(&**redrive.backend(), new, now).await?;
-    eprintln!("key {} with scope {}; this is the only time it is shown:", key.id, key.scope);
-    println!("{secret}");
-    Ok(())
-}
-
-async fn list(place: &Place) -> anyhow::Result<()> {
-    let redrive = open(place).await?;
-    let mut after: Option<String> = None;
-    println!("{:<20} {:<6} {:<20} NAME", "ID", "SCOPE", "TENANT");
-    loop {
-        let page = keys::list(&**redrive.backend(), after.as_deref(), 100).await?;
-        for key in &page {
-            let tenant = key.tenant.as_ref().map_or("(all)", Tenant::as_str);
-            println!("{:<20} {:<6} {tenant:<20} {}", key.id, key.scope.name(), key.name);
+        Verb::Create(create) => {
+            let (scope, tenant) = (Some(create.scope()?), create.tenant);
+            let answer = service.post(&[KEYS], &KeyRequest { name: create.name, tenant, scope }).await?;
+            made(reach, &answer.read()?)
         }
-        match page.last() {
-            Some(last) => after = Some(last.id.clone()),
-            None => return Ok(()),
+        Verb::List => {
+            list::show(reach, Pages::new(service, &[KEYS], Query::new(), &Paging::all()), &COLUMNS).await
+        }
+        Verb::Revoke { id } => {
+            service.delete(&[KEYS, &id]).await?;
+            revoked(&id)
         }
     }
 }
 
-async fn revoke(id: &str, place: &Place) -> anyhow::Result<()> {
-    let redrive = open(place).await?;
-    let known = keys::revoke(&**redrive.backend(), id).await?;
-    anyhow::ensure!(known, "there is no key {id}; `redrive key list` shows them");
-    eprintln!("key {id} is revoked");
-    Ok(())
+async fn in_store(verb: Verb, reach: &Reach, store: &str) -> anyhow::Result<Exit> {
+    let redrive = open(store, &verb).await?;
+    let records = &**redrive.backend();
+    match verb {
+        Verb::Create(create) => {
+            let (scope, tenant) = (create.scope()?, create.tenant.map(Tenant::new).transpose()?);
+            let now = redrive.backend().stats().await?.now;
+            let (key, secret) =
+                keys::create(records, NewKey { name: create.name, tenant, scope }, now).await?;
+            made(reach, &ApiKey::show(key, Some(secret)))
+        }
+        Verb::List => {
+            let mut table = None;
+            let mut after: Option<String> = None;
+            loop {
+                let page = keys::list(records, after.as_deref(), 100).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.id.clone());
+                show_page(reach, &mut table, page.into_iter().map(|key| ApiKey::show(key, None)).collect())?;
+            }
+            if table.is_none() && !reach.json {
+                print::note(COLUMNS.none);
+            }
+            Ok(Exit::Done)
+        }
+        Verb::Revoke { id } => {
+            if !keys::revoke(records, &id).await? {
+                return Err(
+                    Exit::NotFound.because(format!("there is no key {id}; `redrive key list` shows them"))
+                );
+            }
+            revoked(&id)
+        }
+    }
 }
 
-async fn open(place: &Place) -> anyhow::Result<Redrive> {
-    Redrive::open(&place.store).await.context(
-        "the store cannot be opened; while a service runs on it, use its API: POST /keys with an admin key",
+impl Create {
+    fn scope(&self) -> anyhow::Result<Scope> {
+        Ok(self.scope.parse()?)
+    }
+}
+
+const COLUMNS: Columns<ApiKey> = Columns {
+    heads: &["KEY", "SCOPE", "TENANT", "CREATED", "NAME"],
+    row: |key, look| {
+        vec![
+            Cell::text(&key.key_id),
+            Cell::text(key.scope.name()),
+            Cell::text(key.tenant.as_deref().unwrap_or("(all)")),
+            Cell::age(Some(key.created_at), look),
+            Cell::text(&key.name),
+        ]
+    },
+    none: "there are no keys",
+};
+
+fn show_page(reach: &Reach, table: &mut Option<Table>, keys: Vec<ApiKey>) -> anyhow::Result<()> {
+    if reach.json {
+        return keys.iter().try_for_each(print::json);
+    }
+    let look = Look::of_stdout(when::now_here());
+    let table = table.get_or_insert_with(|| Table::new(COLUMNS.heads, look));
+    keys.iter().for_each(|key| table.row((COLUMNS.row)(key, &look)));
+    Ok(print::text(&table.show())?)
+}
+
+fn made(reach: &Reach, key: &ApiKey) -> anyhow::Result<Exit> {
+    if reach.json {
+        print::json(key)?;
+        return Ok(Exit::Done);
+    }
+    print::note(&format!("key {} with scope {}; this is the only time it is shown:", key.key_id, key.scope));
+    print::line(key.key.as_deref().unwrap_or_default())?;
+    Ok(Exit::Done)
+}
+
+fn revoked(id: &str) -> anyhow::Result<Exit> {
+    print::note(&format!("key {id} is revoked"));
+    Ok(Exit::Done)
+}
+
+/// A new file is made for a new key alone: elsewhere it would only hide that this is the wrong folder.
+async fn open(store: &str, verb: &Verb) -> anyhow::Result<Redrive> {
+    let missing = store == DEFAULT_STORE && !std::path::Path::new("redrive.db").exists();
+    if missing && !matches!(verb, Verb::Create(_)) {
+        let text = "there is no redrive.db here; name a store with --store, or a service with --url";
+        return Err(Exit::NotFound.because(text));
+    }
+    Redrive::open(store).await.context(
+        "the store cannot be opened; while a service runs on it, name that with --url and use an admin key",
     )
 }

@@ -1,20 +1,37 @@
 //! The `redrive` command.
 
 mod bench;
+mod call;
+mod completions;
 mod config;
+mod dead;
 mod demo;
 mod doctor;
+mod exit;
+mod filter;
+mod job;
 mod key;
+mod list;
 mod migrate;
+mod operation;
+mod patience;
 mod policy;
+mod print;
+mod progress;
+mod queue;
 mod serve;
 mod simulate;
+mod table;
+mod task;
 mod telemetry;
 mod transfer;
+mod when;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
 
 /// Requests, attempts and settlements are many small allocations on several threads.
 #[global_allocator]
@@ -22,7 +39,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs work that may fail, until it succeeds or its policy says stop, and keeps the evidence.
 #[derive(Parser)]
-#[command(name = "redrive", version, arg_required_else_help = true)]
+#[command(name = "redrive", version, arg_required_else_help = true, after_help = exit::EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -34,9 +51,20 @@ enum Verb {
     Serve(serve::Arguments),
     /// Start a service, a flaky target and a trickle of tasks, to see it work
     Demo(demo::Arguments),
+    /// Create, follow and operate on tasks of a running service
+    Task(task::Arguments),
+    /// Look at jobs of every kind and operate on them
+    Job(job::Arguments),
+    /// Look at dead letters, drive them again, remove or export them
+    Dead(dead::Arguments),
+    /// Register retry policies, and see what they would do
+    Policy(policy::Arguments),
+    /// Look at queues, pause and bound them
+    Queue(queue::Arguments),
+    /// Follow and stop long work on many jobs
+    Operation(operation::Arguments),
     /// Make, show and revoke API keys
-    #[command(subcommand)]
-    Key(key::Verb),
+    Key(key::Arguments),
     /// Make or update a store's tables, and do nothing else
     ///
     /// A service does this when it starts. Do it apart where its role may not change tables, or before many start at once.
@@ -54,33 +82,39 @@ enum Verb {
     Doctor(doctor::Arguments),
     /// Measure the engine on this machine, beside raw probes
     Bench(bench::Arguments),
-    /// Look at retry policies
-    #[command(subcommand)]
-    Policy(policy::Verb),
     /// Show what a target sees while clients retry, in simulated time
     #[command(subcommand)]
     Simulate(simulate::Verb),
+    /// Print a script that finishes words in a shell
+    Completions(completions::Arguments),
 }
 
-/// 0 worked, 1 did not, 2 was not asked rightly (clap's own).
 fn main() -> ExitCode {
-    run(Arguments::parse().verb).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    exit::end(run(Arguments::parse().verb))
 }
 
-fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+fn run(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Serve(arguments) => serve::run(arguments)?,
         Verb::Demo(arguments) => demo::run(&arguments)?,
-        Verb::Key(verb) => key::run(verb)?,
+        Verb::Task(arguments) => return wait_for(task::run(arguments)),
+        Verb::Job(arguments) => return wait_for(job::run(arguments)),
+        Verb::Dead(arguments) => return wait_for(dead::run(arguments)),
+        Verb::Policy(arguments) => return wait_for(policy::run(arguments)),
+        Verb::Queue(arguments) => return wait_for(queue::run(arguments)),
+        Verb::Operation(arguments) => return wait_for(operation::run(arguments)),
+        Verb::Key(arguments) => return wait_for(key::run(arguments)),
         Verb::Migrate(place) => migrate::run(&place)?,
         Verb::Move(arguments) => transfer::run(&arguments)?,
-        Verb::Doctor(arguments) => return doctor::run(&arguments),
+        Verb::Doctor(arguments) => return wait_for(doctor::run(&arguments)),
         Verb::Bench(arguments) => bench::run(&arguments)?,
-        Verb::Policy(verb) => policy::run(verb)?,
         Verb::Simulate(verb) => simulate::run(verb)?,
+        Verb::Completions(arguments) => return completions::run::<Arguments>(&arguments),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
+}
+
+/// Runs what needs a service or a store.
+fn wait_for(work: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    serve::runtime()?.block_on(work)
 }

@@ -3,11 +3,12 @@
 use anyhow::Context as _;
 
 use crate::config::Place;
+use crate::print;
 use crate::serve::runtime;
 
 pub(crate) fn run(place: &Place) -> anyhow::Result<()> {
     let migrated = runtime()?.block_on(redrive::migrate(&place.store));
     let schema = migrated.context("the tables cannot be brought up to date")?;
-    println!("{} is at schema {schema}", redrive::shown(&place.store));
+    print::line(&format!("{} is at schema {schema}", redrive::shown(&place.store)))?;
     Ok(())
 }

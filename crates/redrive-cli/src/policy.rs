@@ -1,231 +1,153 @@
-//! `redrive policy preview`: the schedule that a policy would give.
+//! `redrive policy`: those of a service, and the schedule that one would give.
 
+mod preview;
+
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use redrive_core::policy::backoff::Curve;
-use redrive_core::policy::{Preview, presets};
-use redrive_core::{Backoff, Jitter, Policy};
+use redrive_server::wire::policy::RetryPolicy;
+
+use crate::call::{Answer, Query, Reach};
+use crate::exit::Exit;
+use crate::list::{self, Columns, Pages, Paging};
+use crate::print;
+use crate::table::{Cell, Sheet, word};
+use crate::when;
+
+/// What to do with policies.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    reach: Reach,
+}
 
 #[derive(clap::Subcommand)]
-pub(crate) enum Verb {
+enum Verb {
+    /// Register a policy, or make a new version of one
+    ///
+    /// Tasks that exist keep the version they were created with.
+    Put(Put),
+    /// Show the current version of a policy
+    Get(One),
+    /// List policies by name
+    List(Paging),
     /// Show the waits before each retry: earliest, mean and latest
-    Preview(Box<PreviewArguments>),
+    ///
+    /// Needs no service.
+    Preview(Box<preview::Arguments>),
 }
 
-/// A preset, a file or the default, changed by what is given.
 #[derive(clap::Args)]
-pub(crate) struct PreviewArguments {
-    /// A preset: default, upload, storage, dequeue, quadratic, once
-    #[arg(default_value = "default", conflicts_with = "file")]
-    preset: String,
-    /// A policy as JSON
-    #[arg(long, value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// Attempts in all, the first one included
-    #[arg(long)]
-    max_attempts: Option<u32>,
-    /// How waits grow
-    #[arg(long, value_enum)]
-    backoff: Option<BackoffType>,
-    /// The first wait
-    #[arg(long)]
-    initial_delay_ms: Option<u64>,
-    /// The factor of an exponential backoff
-    #[arg(long)]
-    multiplier: Option<f64>,
-    /// The power of a polynomial backoff
-    #[arg(long)]
-    exponent: Option<f64>,
-    /// The waits of a schedule, in order
-    #[arg(long, value_delimiter = ',')]
-    delays_ms: Vec<u64>,
-    /// The longest wait before jitter
-    #[arg(long)]
-    max_delay_ms: Option<u64>,
-    /// How waits are spread
-    #[arg(long, value_enum)]
-    jitter: Option<JitterType>,
-    /// The spread of proportional jitter, from 0 to 1
-    #[arg(long, default_value_t = 0.1)]
-    jitter_fraction: f64,
-    /// The spread of absolute jitter
-    #[arg(long, default_value_t = 200)]
-    jitter_ms: u64,
-    /// The time that a run may take in all
-    #[arg(long)]
-    total_budget_ms: Option<u64>,
-    /// JSON for programs instead of a table for people
-    #[arg(long)]
-    json: bool,
+struct One {
+    /// The policy
+    #[arg(value_name = "POLICY")]
+    id: String,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum BackoffType {
-    Fixed,
-    Linear,
-    Exponential,
-    Polynomial,
-    Schedule,
+#[derive(clap::Args)]
+struct Put {
+    #[command(flatten)]
+    policy: One,
+    /// The policy as JSON, as `get --json` shows one: a file, or - for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum JitterType {
-    None,
-    Full,
-    Equal,
-    Decorrelated,
-    Proportional,
-    Absolute,
+const POLICIES: &str = "retry-policies";
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let reach = arguments.reach;
+    if let Verb::Preview(preview) = &arguments.verb {
+        return preview::run(preview, reach.json);
+    }
+    let service = reach.service()?;
+    match arguments.verb {
+        Verb::Put(put) => show(&reach, &service.put(&[POLICIES, &put.policy.id], &read(&put.file)?).await?),
+        Verb::Get(One { id }) => show(&reach, &service.get(&[POLICIES, &id], &Query::new()).await?),
+        Verb::List(paging) => {
+            list::show(&reach, Pages::new(&service, &[POLICIES], Query::new(), &paging), &COLUMNS).await
+        }
+        Verb::Preview(_) => Ok(Exit::Done),
+    }
 }
 
-pub(crate) fn run(verb: Verb) -> anyhow::Result<()> {
-    let Verb::Preview(arguments) = verb;
-    let policy = arguments.policy()?;
-    let preview = policy.preview();
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&json(&policy, &preview))?);
+fn read(path: &std::path::Path) -> anyhow::Result<RetryPolicy> {
+    let mut text = String::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
     } else {
-        print!("{}", table(&policy, &preview));
+        text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
     }
-    Ok(())
+    let wrong = |error| Exit::Usage.because(format!("{} is no policy: {error}", path.display()));
+    serde_json::from_str(&text).map_err(wrong)
 }
 
-impl PreviewArguments {
-    fn policy(&self) -> anyhow::Result<Policy> {
-        let mut policy = self.start()?;
-        if let Some(attempts) = self.max_attempts {
-            policy = policy.with_max_attempts(attempts)?;
-        }
-        policy.backoff = self.changed(&policy.backoff)?;
-        if let Some(jitter) = self.jitter {
-            policy.jitter = self.spread(jitter)?;
-        }
-        if let Some(budget) = self.total_budget_ms {
-            policy = policy.with_total_budget(Duration::from_millis(budget));
-        }
-        Ok(policy)
-    }
+const COLUMNS: Columns<RetryPolicy> = Columns {
+    heads: &["POLICY", "VERSION", "ATTEMPTS", "BUDGET", "JITTER", "BACKOFF"],
+    row: |policy, _| {
+        vec![
+            Cell::maybe(policy.policy_id.as_deref()),
+            Cell::maybe(policy.version.map(|version| version.to_string())),
+            Cell::maybe(policy.max_attempts.map(|attempts| attempts.to_string())),
+            Cell::text(budget(policy)),
+            Cell::text(policy.jitter_type.map(|jitter| word(&jitter)).unwrap_or_default()),
+            Cell::text(backoff(policy)),
+        ]
+    },
+    none: "there are no policies",
+};
 
-    fn start(&self) -> anyhow::Result<Policy> {
-        let Some(path) = &self.file else {
-            let preset = presets::all().into_iter().find(|(name, _)| *name == self.preset);
-            let known = presets::all().map(|(name, _)| name).join(", ");
-            return preset.map(|(_, policy)| policy).with_context(|| {
-                format!("{:?} is no preset; choose one of {known}, or give --file", self.preset)
-            });
-        };
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no policy", path.display()))
-    }
-
-    /// The backoff with what was given changed and the rest kept; a cap below the first wait moves up with it.
-    fn changed(&self, old: &Backoff) -> anyhow::Result<Backoff> {
-        let initial = self.initial_delay_ms.map_or(old.initial(), Duration::from_millis);
-        let curve = match self.backoff.unwrap_or(type_of(old)) {
-            BackoffType::Fixed => Curve::Fixed(initial),
-            BackoffType::Linear => Curve::Linear(initial),
-            BackoffType::Exponential => {
-                Curve::Exponential(initial, self.multiplier.unwrap_or(multiplier_of(old)))
-            }
-            BackoffType::Polynomial => Curve::Polynomial(initial, self.exponent.unwrap_or(exponent_of(old))),
-            BackoffType::Schedule => Curve::Schedule(self.delays(old)),
-        };
-        let longest = self.delays_ms.iter().max().map_or(old.max_delay(), |ms| Duration::from_millis(*ms));
-        let max_delay = self.max_delay_ms.map_or(longest.max(initial), Duration::from_millis);
-        Ok(Backoff::new(curve, max_delay)?)
-    }
-
-    fn delays(&self, old: &Backoff) -> Vec<Duration> {
-        match old.curve() {
-            Curve::Schedule(delays) if self.delays_ms.is_empty() => delays.clone(),
-            _ => self.delays_ms.iter().copied().map(Duration::from_millis).collect(),
-        }
-    }
-
-    fn spread(&self, jitter: JitterType) -> anyhow::Result<Jitter> {
-        Ok(match jitter {
-            JitterType::None => Jitter::None,
-            JitterType::Full => Jitter::Full,
-            JitterType::Equal => Jitter::Equal,
-            JitterType::Decorrelated => Jitter::Decorrelated,
-            JitterType::Proportional => Jitter::proportional(self.jitter_fraction)?,
-            JitterType::Absolute => Jitter::absolute(Duration::from_millis(self.jitter_ms)),
-        })
-    }
+fn budget(policy: &RetryPolicy) -> String {
+    policy.total_budget_ms.flatten().map_or_else(|| "none".to_owned(), when::span)
 }
 
-fn type_of(backoff: &Backoff) -> BackoffType {
-    match backoff.curve() {
-        Curve::Fixed(_) => BackoffType::Fixed,
-        Curve::Linear(_) => BackoffType::Linear,
-        Curve::Exponential(..) => BackoffType::Exponential,
-        Curve::Polynomial(..) => BackoffType::Polynomial,
-        Curve::Schedule(_) => BackoffType::Schedule,
+fn backoff(policy: &RetryPolicy) -> String {
+    let mut text = policy.backoff_type.map(|backoff| word(&backoff)).unwrap_or_default();
+    if let Some(delays) = &policy.delays_ms {
+        let delays: Vec<String> = delays.iter().copied().map(when::span).collect();
+        text += &format!(" {}", delays.join(", "));
     }
+    text += &policy.initial_delay_ms.map(|first| format!(" from {}", when::span(first))).unwrap_or_default();
+    text += &policy.multiplier.map(|factor| format!(" times {factor}")).unwrap_or_default();
+    text += &policy.exponent.map(|power| format!(" to the power {power}")).unwrap_or_default();
+    text + &policy.max_delay_ms.map(|most| format!(", at most {}", when::span(most))).unwrap_or_default()
 }
 
-fn multiplier_of(backoff: &Backoff) -> f64 {
-    if let Curve::Exponential(_, multiplier) = backoff.curve() { *multiplier } else { 2.0 }
-}
-
-fn exponent_of(backoff: &Backoff) -> f64 {
-    if let Curve::Polynomial(_, exponent) = backoff.curve() { *exponent } else { 2.0 }
-}
-
-fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn json(policy: &Policy, preview: &Preview) -> serde_json::Value {
-    let retries: Vec<_> = preview
-        .retries
-        .iter()
-        .map(|retry| {
-            serde_json::json!({
-                "attemptNumber": retry.attempt, "earliestMs": ms(retry.earliest),
-                "meanMs": ms(retry.mean), "latestMs": ms(retry.latest),
-            })
-        })
-        .collect();
-    let total = preview.total();
-    serde_json::json!({
-        "policy": policy, "retries": retries, "notShown": preview.not_shown,
-        "total": { "earliestMs": ms(total.earliest), "meanMs": ms(total.mean), "latestMs": ms(total.latest) },
-    })
-}
-
-fn table(policy: &Policy, preview: &Preview) -> String {
-    let mut table = format!("{:>7}  {:>30}  {:>30}\n", "", "wait before it", "starts after");
-    table += &format!(
-        "{:>7}  {:>30}  {:>30}\n",
-        "attempt", "earliest / mean / latest", "earliest / mean / latest"
+fn show(reach: &Reach, answer: &Answer) -> anyhow::Result<Exit> {
+    if reach.json {
+        print::text(&print::one_line(&answer.raw()))?;
+        return Ok(Exit::Done);
+    }
+    let policy: RetryPolicy = answer.read()?;
+    let mut sheet = Sheet::new(answer.look());
+    sheet.maybe("policy", policy.policy_id.as_deref());
+    sheet.maybe("version", policy.version.map(|version| version.to_string()));
+    sheet.maybe("attempts", policy.max_attempts.map(|attempts| attempts.to_string()));
+    sheet.line("backoff", backoff(&policy));
+    sheet.maybe("jitter", policy.jitter_type.map(|jitter| word(&jitter)));
+    sheet.maybe("jitter by", policy.jitter_fraction.map(|fraction| fraction.to_string()));
+    sheet.maybe("jitter by", policy.jitter_ms.map(when::span));
+    sheet.line("budget", budget(&policy));
+    sheet.maybe("retries", policy.retryable_status_codes.as_ref().map(listed));
+    sheet.maybe("retries gRPC", policy.retryable_grpc_codes.as_ref().map(listed));
+    sheet.maybe(
+        "attempt takes",
+        policy.attempt_timeout_ms.map(|most| format!("{} at most", when::span(most))),
     );
-    let three = |a: Duration, b: Duration, c: Duration| [a, b, c].map(people).join(" / ");
-    for retry in &preview.retries {
-        let waits = three(retry.earliest, retry.mean, retry.latest);
-        let starts = three(retry.total.earliest, retry.total.mean, retry.total.latest);
-        let over = policy.total_budget.is_some_and(|budget| retry.total.earliest > budget);
-        let note = if over { "  beyond the budget" } else { "" };
-        table += &format!("{:>7}  {waits:>30}  {starts:>30}{note}\n", retry.attempt);
-    }
-    if preview.not_shown > 0 {
-        table += &format!("and {} more\n", preview.not_shown);
-    }
-    table += &format!("then dead after {} attempts", policy.max_attempts.get());
-    if let Some(budget) = policy.total_budget {
-        table += &format!(", or as soon as a retry would go beyond the budget of {}", people(budget));
-    }
-    table + "\n"
+    sheet.maybe("lease", policy.visibility_timeout_ms.map(when::span));
+    sheet.maybe("on success", policy.on_success_url.as_deref());
+    sheet.maybe("on exhausted", policy.on_exhausted_url.as_deref());
+    sheet.maybe("signed with", policy.signing_secret.as_deref());
+    print::text(&sheet.show())?;
+    Ok(Exit::Done)
 }
 
-fn people(span: Duration) -> String {
-    match span.as_secs_f64() {
-        seconds if seconds > 0.0 && seconds < 1.0 => format!("{:.0}ms", seconds * 1e3),
-        seconds if seconds < 120.0 => format!("{seconds:.1}s"),
-        seconds if seconds < 7_200.0 => format!("{:.1}m", seconds / 60.0),
-        seconds => format!("{:.1}h", seconds / 3_600.0),
+fn listed(codes: &std::collections::BTreeSet<u16>) -> String {
+    if codes.is_empty() {
+        return "nothing".to_owned();
     }
+    codes.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use redrive::{Error, Move, Moved, Progress};
 use serde_json::json;
 
+use crate::print;
 use crate::serve::runtime;
 
 /// From where to where.
@@ -46,10 +47,10 @@ async fn lift(store: &str) -> anyhow::Result<()> {
     let lifted = redrive::lift(store).await.context("the seal cannot be lifted")?;
     let shown = redrive::shown(store);
     if lifted.is_empty() {
-        println!("{shown} is not sealed");
+        print::line(&format!("{shown} is not sealed"))?;
     }
     for what in lifted {
-        println!("{shown} is open for work again; before, {what}");
+        print::line(&format!("{shown} is open for work again; before, {what}"))?;
     }
     Ok(())
 }
@@ -77,9 +78,9 @@ async fn transfer(arguments: &Arguments, from: &str, to: &str) -> anyhow::Result
         )),
     })?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&summary(&from, &to, &moved))?);
+        print::line(&serde_json::to_string_pretty(&summary(&from, &to, &moved))?)?;
     } else {
-        print!("{}", text(&from, &to, &moved));
+        print::text(&text(&from, &to, &moved))?;
     }
     Ok(())
 }
@@ -130,7 +131,7 @@ impl Told {
             self.last = Some((Instant::now(), what));
             match &self.bar {
                 Some(bar) => bar.println(text),
-                None => eprintln!("{text}"),
+                None => print::note(text),
             }
         }
     }

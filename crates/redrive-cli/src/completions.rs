@@ -1,0 +1,25 @@
+//! `redrive completions`: what a shell needs to finish words.
+
+use std::io;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::exit::Exit;
+use crate::print;
+
+/// For which shell.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script for `C`.
+pub(crate) fn run<C: CommandFactory>(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut C::command(), "redrive", &mut script);
+    let script = String::from_utf8(script).map_err(io::Error::other)?;
+    print::text(&script)?;
+    Ok(Exit::Done)
+}
