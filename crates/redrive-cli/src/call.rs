@@ -369,7 +369,7 @@ fn refused_text(status: u16, refusal: &Refusal, keyed: bool, url: &str) -> Strin
         ),
         (401, _) => format!("{detail}; {KEY} or --api-key-file must hold a key of {url}"),
         (403, _) => format!("{detail}; set {KEY} to a key that may"),
-        (_, Some(field)) => format!("{field} {detail}"),
+        (_, Some(field)) => format!("{field}: {detail}"),
         _ => detail.clone(),
     }
 }

@@ -1,6 +1,7 @@
 //! `redrive dead`: what is beyond help until someone drives it again.
 
 mod export;
+mod groups;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::call::{Answer, Reach, Service};
 use crate::exit::Exit;
 use crate::filter::DeadLetters;
-use crate::list::{self, Pages, Paging};
+use crate::list::{self, Columns, Pages, Paging};
 use crate::{job, operation, print, task};
 
 /// What to do with dead letters.
@@ -26,6 +27,8 @@ pub(crate) struct Arguments {
 enum Verb {
     /// List exhausted tasks, or dead jobs of another kind, newest first
     List(ListArguments),
+    /// Count dead letters by reason and target, with one example each
+    Groups,
     /// Drive dead letters again, all that match
     ///
     /// It goes on in the service when this command is interrupted.
@@ -94,11 +97,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Verb::List(ListArguments { filter, paging }) => {
             let (path, query) = filter.listed();
             let pages = Pages::new(&service, &[path], query, &paging);
+            let none = "there are no such dead letters";
             match filter.kind {
-                None => list::show(&reach, pages, &task::COLUMNS).await,
-                Some(_) => list::show(&reach, pages, &job::COLUMNS).await,
+                None => list::show(&reach, pages, &Columns { none, ..task::COLUMNS }).await,
+                Some(_) => list::show(&reach, pages, &Columns { none, ..job::COLUMNS }).await,
             }
         }
+        Verb::Groups => groups::run(&reach).await,
         Verb::Redrive(Redrive { bulk, canary }) => {
             let mut request = bulk.request()?;
             request["canary"] = json!(canary);
@@ -147,7 +152,8 @@ impl Many<'_> {
         if self.reach.json {
             print::text(&print::one_line(&answer.raw()))?;
         } else {
-            print::line(&format!("{} match; nothing was changed", letters(matched)))?;
+            let verb = if matched == 1 { "matches" } else { "match" };
+            print::line(&format!("{} {verb}; nothing was changed", letters(matched)))?;
         }
         Ok(Exit::Done)
     }

@@ -2,8 +2,8 @@
 
 use anyhow::Context as _;
 use redrive_core::{Finding, Gravity};
-use serde::Deserialize;
 
+use crate::answers::{Overview, Trouble};
 use crate::call::{CallError, Query, Reach, Service};
 use crate::config::Place;
 use crate::exit::Exit;
@@ -54,7 +54,7 @@ async fn look_at(service: &Service) -> Vec<Finding> {
         Err(error) => Err(error),
     };
     let problems = match overview {
-        Ok(overview) => overview.problems.into_iter().map(|problem| problem.finding(&url)).collect(),
+        Ok(overview) => overview.problems.into_iter().map(|trouble| finding(trouble, &url)).collect(),
         Err(error) => {
             let remedy = "set REDRIVE_API_KEY to a key of scope read";
             vec![Finding::new(Gravity::Note, SERVICE, "more cannot be looked at", error.to_string(), remedy)]
@@ -63,25 +63,10 @@ async fn look_at(service: &Service) -> Vec<Finding> {
     [problems, vec![ready]].concat()
 }
 
-/// What a service finds wrong itself.
-#[derive(Deserialize)]
-struct Overview {
-    problems: Vec<Problem>,
-}
-
-#[derive(Deserialize)]
-struct Problem {
-    severity: String,
-    text: String,
-    page: String,
-}
-
-impl Problem {
-    fn finding(self, url: &str) -> Finding {
-        let gravity = if self.severity == "bad" { Gravity::Warning } else { Gravity::Note };
-        let remedy = format!("see the page {:?} there, or `redrive top`", self.page);
-        Finding::new(gravity, SERVICE, self.text, url, remedy)
-    }
+fn finding(trouble: Trouble, url: &str) -> Finding {
+    let gravity = if trouble.severity == "bad" { Gravity::Warning } else { Gravity::Note };
+    let remedy = format!("see the page {:?} there, or `redrive top`", trouble.page);
+    Finding::new(gravity, SERVICE, trouble.text, url, remedy)
 }
 
 fn worst(findings: &[Finding]) -> Gravity {

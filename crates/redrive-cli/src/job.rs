@@ -128,9 +128,10 @@ const STEPS_ITEMS_MAX: usize = redrive_server::wire::listing::STEPS_ITEMS_MAX;
 /// How jobs are listed.
 pub(crate) const COLUMNS: Columns<Job> = Columns {
     heads: &["JOB", "KIND", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "NEXT", "ABOUT", "LAST ERROR"],
+    spare: &["QUEUE", "CREATED", "NEXT", "ATTEMPTS", "ABOUT"],
     row: |job, look| {
         vec![
-            Cell::text(&job.job_id),
+            Cell::whole(&job.job_id),
             Cell::text(&job.kind),
             Cell::text(&job.queue),
             Cell::state(&word(&job.state)),
@@ -146,6 +147,7 @@ pub(crate) const COLUMNS: Columns<Job> = Columns {
 
 const ATTEMPTS: Columns<JobAttempt> = Columns {
     heads: &["RUN", "ATTEMPT", "STARTED", "TOOK", "OUTCOME", "LED TO", "WAIT AFTER", "ERROR"],
+    spare: &["RUN", "LED TO"],
     row: |attempt, look| {
         vec![
             Cell::number(attempt.run),
@@ -163,6 +165,7 @@ const ATTEMPTS: Columns<JobAttempt> = Columns {
 
 const STEPS: Columns<JobStep> = Columns {
     heads: &["PLACE", "NAME", "KIND", "VALUE"],
+    spare: &[],
     row: |step, _| {
         vec![
             Cell::number(step.place),
@@ -194,7 +197,7 @@ async fn get(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit>
     let mut sheet = sheet(&job, answer.look());
     if job.finished_at.is_none() {
         let why: JobWhy = service.get(&[JOBS, id, "why"], &Query::new()).await?.read()?;
-        sheet.line("now", why.hold.detail);
+        sheet.line("why", why.hold.detail);
     }
     print::text(&sheet.show())?;
     Ok(Exit::Done)
@@ -246,7 +249,7 @@ impl Act {
                 None => service.act(&[JOBS, id, self.verb]).await.map_err(anyhow::Error::new),
             };
             if let Err(error) = self.told(reach, answer) {
-                let exit = exit::say(&error);
+                let exit = exit::say(&error.context(id.clone()));
                 ended = if ended == Exit::Done { exit } else { ended };
             }
         }

@@ -129,9 +129,10 @@ impl Create {
 
 const COLUMNS: Columns<ApiKey> = Columns {
     heads: &["KEY", "SCOPE", "TENANT", "CREATED", "NAME"],
+    spare: &["CREATED"],
     row: |key, look| {
         vec![
-            Cell::text(&key.key_id),
+            Cell::whole(&key.key_id),
             Cell::text(key.scope.name()),
             Cell::text(key.tenant.as_deref().unwrap_or("(all)")),
             Cell::age(Some(key.created_at), look),
@@ -146,7 +147,7 @@ fn show_page(reach: &Reach, table: &mut Option<Table>, keys: Vec<ApiKey>) -> any
         return keys.iter().try_for_each(print::json);
     }
     let look = Look::of_stdout(when::now_here());
-    let table = table.get_or_insert_with(|| Table::new(COLUMNS.heads, look));
+    let table = table.get_or_insert_with(|| Table::new(COLUMNS.heads, COLUMNS.spare, look));
     keys.iter().for_each(|key| table.row((COLUMNS.row)(key, &look)));
     Ok(print::text(&table.show())?)
 }

@@ -109,6 +109,8 @@ impl<'a> Pages<'a> {
 pub(crate) struct Columns<T> {
     /// What is in each column.
     pub(crate) heads: &'static [&'static str],
+    /// Columns to leave out on a narrow terminal, the first one first.
+    pub(crate) spare: &'static [&'static str],
     /// A row.
     pub(crate) row: fn(&T, &Look) -> Vec<Cell>,
     /// What to say where there is nothing.
@@ -131,7 +133,7 @@ pub(crate) async fn show<T: DeserializeOwned>(
             continue;
         }
         let look = Look::of_stdout(pages.now);
-        let table = table.get_or_insert_with(|| Table::new(columns.heads, look));
+        let table = table.get_or_insert_with(|| Table::new(columns.heads, columns.spare, look));
         for item in &page.items {
             table.row((columns.row)(&serde_json::from_str(item.get())?, &look));
         }
@@ -164,7 +166,7 @@ pub(crate) async fn show_whole<T: DeserializeOwned>(
         return Ok(Exit::Done);
     }
     let look = answer.look();
-    let mut table = Table::new(columns.heads, look);
+    let mut table = Table::new(columns.heads, columns.spare, look);
     for item in &page.items {
         table.row((columns.row)(&serde_json::from_str(item.get())?, &look));
     }

@@ -1,5 +1,6 @@
 //! The `redrive` command.
 
+mod answers;
 mod bench;
 mod call;
 mod completions;
@@ -13,17 +14,21 @@ mod job;
 mod key;
 mod list;
 mod migrate;
+mod node;
 mod operation;
 mod patience;
 mod policy;
 mod print;
 mod progress;
 mod queue;
+mod schedule;
 mod serve;
 mod simulate;
 mod table;
 mod task;
 mod telemetry;
+mod terminal;
+mod top;
 mod transfer;
 mod when;
 
@@ -61,8 +66,16 @@ enum Verb {
     Policy(policy::Arguments),
     /// Look at queues, pause and bound them
     Queue(queue::Arguments),
+    /// Look at schedules, pause them and run them now
+    Schedule(schedule::Arguments),
+    /// See who works on the store
+    Node(node::Arguments),
     /// Follow and stop long work on many jobs
     Operation(operation::Arguments),
+    /// Watch how a service fares: rates, lag, depth, origins, problems, failures
+    ///
+    /// q or Ctrl-C ends it.
+    Top(top::Arguments),
     /// Make, show and revoke API keys
     Key(key::Arguments),
     /// Make or update a store's tables, and do nothing else
@@ -77,8 +90,8 @@ enum Verb {
     Move(transfer::Arguments),
     /// Say what would hurt, with evidence and what to do
     ///
-    /// Looks at a store and its server: durability, vacuum, indexes, clocks, connections, wake-ups. It changes nothing, and
-    /// needs no superuser. Ends with 0 when nothing is grave, and with 1 when something is or the store cannot be reached.
+    /// Looks at a store and its server: durability, vacuum, indexes, clocks, connections, wake-ups; and at the running service
+    /// that --url or REDRIVE_URL names. It changes nothing, and needs no superuser. Ends with 0 when nothing is grave, and with 1 when something is or the store cannot be reached.
     Doctor(doctor::Arguments),
     /// Measure the engine on this machine, beside raw probes
     Bench(bench::Arguments),
@@ -102,6 +115,9 @@ fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Dead(arguments) => return wait_for(dead::run(arguments)),
         Verb::Policy(arguments) => return wait_for(policy::run(arguments)),
         Verb::Queue(arguments) => return wait_for(queue::run(arguments)),
+        Verb::Schedule(arguments) => return wait_for(schedule::run(arguments)),
+        Verb::Node(arguments) => return wait_for(node::run(arguments)),
+        Verb::Top(arguments) => return wait_for(top::run(arguments)),
         Verb::Operation(arguments) => return wait_for(operation::run(arguments)),
         Verb::Key(arguments) => return wait_for(key::run(arguments)),
         Verb::Migrate(place) => migrate::run(&place)?,

@@ -63,9 +63,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 const COLUMNS: Columns<Operation> = Columns {
     heads: &["OPERATION", "KIND", "STATE", "DONE", "MATCHED", "FAILED", "BEGAN", "ABOUT"],
+    spare: &["FAILED", "BEGAN"],
     row: |operation, look| {
         vec![
-            Cell::text(&operation.operation_id),
+            Cell::whole(&operation.operation_id),
             Cell::text(word(&operation.kind)),
             Cell::state(&word(&operation.state)),
             Cell::number(operation.done),

@@ -87,9 +87,10 @@ fn read(path: &std::path::Path) -> anyhow::Result<RetryPolicy> {
 
 const COLUMNS: Columns<RetryPolicy> = Columns {
     heads: &["POLICY", "VERSION", "ATTEMPTS", "BUDGET", "JITTER", "BACKOFF"],
+    spare: &["JITTER"],
     row: |policy, _| {
         vec![
-            Cell::maybe(policy.policy_id.as_deref()),
+            Cell::whole(policy.policy_id.as_deref().unwrap_or("-")),
             Cell::maybe(policy.version.map(|version| version.to_string())),
             Cell::maybe(policy.max_attempts.map(|attempts| attempts.to_string())),
             Cell::text(budget(policy)),

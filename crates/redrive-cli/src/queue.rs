@@ -120,10 +120,11 @@ const COLUMNS: Columns<QueueStatus> = Columns {
         "CANCELLED",
         "BOUNDS",
     ],
+    spare: &["CANCELLED", "WAITING", "SUCCEEDED"],
     row: |queue, _| {
         let of = |state: &str| Cell::number(queue.jobs.get(state).copied().unwrap_or(0));
         vec![
-            Cell::text(&queue.name),
+            Cell::whole(&queue.name),
             Cell::state(if queue.paused { "paused" } else { "open" }),
             of("pending"),
             of("retrying"),
@@ -185,7 +186,7 @@ mod tests {
         let rate = Some(QueueRate { count: 100, per_ms: 60_000 });
         let per_key = QueueBounds { concurrency: Some(2), rate: None };
         let quota = QueueQuota { concurrency: Some(50), rate, per_key };
-        assert_eq!(bounds(Some(&quota)), "50 at once, 100 per 1.0 min, 2 at once for each key");
+        assert_eq!(bounds(Some(&quota)), "50 at once, 100 per 1 min, 2 at once for each key");
         assert_eq!(bounds(None), "-");
     }
 }

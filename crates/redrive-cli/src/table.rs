@@ -78,12 +78,18 @@ pub(crate) struct Cell {
     text: String,
     tone: Option<Tone>,
     least: usize,
+    whole: bool,
 }
 
 impl Cell {
     /// Any text.
     pub(crate) fn text(text: impl AsRef<str>) -> Self {
-        Self { text: harmless(text.as_ref()), tone: None, least: 0 }
+        Self { text: harmless(text.as_ref()), tone: None, least: 0, whole: false }
+    }
+
+    /// A text that is of no use in part, such as an id.
+    pub(crate) fn whole(text: impl AsRef<str>) -> Self {
+        Self { whole: true, ..Self::text(text) }
     }
 
     /// A text that may be missing.
@@ -119,16 +125,18 @@ impl Cell {
 /// A table whose columns are as wide as its first rows need.
 pub(crate) struct Table {
     heads: Vec<&'static str>,
+    /// Columns to leave out on a narrow terminal, the first one first.
+    spare: &'static [&'static str],
     rows: Vec<Vec<Cell>>,
-    /// Known once something was shown.
-    widths: Option<Vec<usize>>,
+    /// Known once something was shown; none for a column that is left out.
+    widths: Option<Vec<Option<usize>>>,
     look: Look,
 }
 
 impl Table {
-    /// A table with these columns; the last one gives way on a narrow terminal.
-    pub(crate) fn new(heads: &[&'static str], look: Look) -> Self {
-        Self { heads: heads.to_vec(), rows: Vec::new(), widths: None, look }
+    /// A table with these columns.
+    pub(crate) fn new(heads: &[&'static str], spare: &'static [&'static str], look: Look) -> Self {
+        Self { heads: heads.to_vec(), spare, rows: Vec::new(), widths: None, look }
     }
 
     /// Adds a row.
@@ -150,35 +158,62 @@ impl Table {
         above + &below
     }
 
-    fn measure(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.heads.iter().map(|head| head.chars().count()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.width());
+    /// As wide as it needs to be; on a terminal long texts give way first, then whole columns.
+    fn measure(&self) -> Vec<Option<usize>> {
+        let mut widths: Vec<Option<usize>> = (0..self.heads.len()).map(|at| Some(self.widest(at))).collect();
+        let Some(room) = self.look.width else { return widths };
+        for spare in self.spare {
+            if total(&self.squeezed(&widths, room)) <= room {
+                break;
+            }
+            if let Some(at) = self.heads.iter().position(|head| head == spare) {
+                widths[at] = None;
             }
         }
-        if let (Some(room), Some((last, others))) = (self.look.width, widths.split_last_mut()) {
-            let taken: usize = others.iter().map(|width| width + GAP).sum();
-            *last = (*last).min(room.saturating_sub(taken).max(NARROW));
+        self.squeezed(&widths, room)
+    }
+
+    fn widest(&self, at: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(at)).map(Cell::width);
+        cells.chain([self.heads[at].chars().count()]).max().unwrap_or(0)
+    }
+
+    /// The same within `room`, as far as there are texts that may be cut.
+    fn squeezed(&self, widths: &[Option<usize>], room: usize) -> Vec<Option<usize>> {
+        let mut widths = widths.to_vec();
+        let is_whole = |at: usize| self.rows.iter().any(|row| row.get(at).is_some_and(|cell| cell.whole));
+        let cuttable: Vec<bool> = (0..widths.len()).map(|at| !is_whole(at)).collect();
+        for _ in room..total(&widths) {
+            let texts = widths.iter_mut().zip(&cuttable).filter(|(_, cuttable)| **cuttable);
+            match texts.filter_map(|(width, _)| width.as_mut()).max_by_key(|width| **width) {
+                Some(widest) if *widest > NARROW => *widest -= 1,
+                _ => break,
+            }
         }
         widths
     }
 
-    fn line(&self, cells: &[Cell], widths: &[usize]) -> String {
+    fn line(&self, cells: &[Cell], widths: &[Option<usize>]) -> String {
         let mut line = String::new();
         let mut blank = 0;
         for (cell, width) in cells.iter().zip(widths) {
-            let text = if self.look.width.is_some() { cut(&cell.text, *width) } else { cell.text.clone() };
-            let padding = width.saturating_sub(text.chars().count());
+            let Some(width) = *width else { continue };
+            let cut_off = self.look.width.is_some() && !cell.whole;
+            let text = if cut_off { cut(&cell.text, width) } else { cell.text.clone() };
             if !text.is_empty() {
-                line += &" ".repeat(blank);
+                line += &" ".repeat(std::mem::take(&mut blank));
                 line += &painted(&text, cell.tone, &self.look);
-                blank = 0;
             }
-            blank += padding + GAP;
+            blank += width.saturating_sub(text.chars().count()) + GAP;
         }
         line + "\n"
     }
+}
+
+/// Columns of a line.
+fn total(widths: &[Option<usize>]) -> usize {
+    let shown = widths.iter().flatten();
+    shown.clone().sum::<usize>() + GAP * shown.count().saturating_sub(1)
 }
 
 /// The text within so many columns, with a sign where it goes on.
@@ -240,25 +275,27 @@ mod tests {
     const PLAIN: Look = Look { colours: false, width: None, now: 0 };
 
     fn table(look: Look) -> Table {
-        let mut table = Table::new(&["ID", "STATE", "ERROR"], look);
-        table.row(vec![Cell::text("a"), Cell::state("dead"), Cell::text("connection refused by peer")]);
-        table.row(vec![Cell::text("long-id"), Cell::state("pending"), Cell::maybe(None::<&str>)]);
+        let mut table = Table::new(&["ID", "STATE", "ERROR"], &["STATE"], look);
+        table.row(vec![Cell::whole("a"), Cell::state("dead"), Cell::text("connection refused by peer")]);
+        table.row(vec![Cell::whole("long-id"), Cell::state("pending"), Cell::maybe(None::<&str>)]);
         table
     }
 
     #[test]
     fn columns_are_aligned_and_nothing_is_cut_without_a_terminal() {
-        let text =
-            "ID       STATE    ERROR\na        dead     connection refused by peer\nlong-id  pending  -\n";
+        let text = "ID       STATE    ERROR\na        dead     connection refused by peer\nlong-id  pending  -\n";
         assert_eq!(table(PLAIN).show(), text);
     }
 
     #[test]
-    fn the_last_column_gives_way_on_a_narrow_terminal() {
-        let text = table(Look { width: Some(30), ..PLAIN }).show();
+    fn texts_give_way_on_a_narrow_terminal_then_columns_and_ids_never() {
+        let at = |width| table(Look { width: Some(width), ..PLAIN }).show();
+        let text = at(30);
         assert!(text.contains("dead     connection …\n"), "{text}");
-        let narrower = table(Look { width: Some(5), ..PLAIN }).show();
-        assert!(narrower.contains("dead     connection …\n"), "{narrower}");
+        let narrower = at(29);
+        assert_eq!(narrower, "ID       ERROR\na        connection refus…\nlong-id  -\n");
+        let tiny = at(5);
+        assert!(tiny.contains("long-id  -\n"), "{tiny}");
     }
 
     #[test]
@@ -277,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_a_target_answers_cannot_move_the_cursor() {
-        let mut table = Table::new(&["ERROR"], PLAIN);
+        let mut table = Table::new(&["ERROR"], &[], PLAIN);
         table.row(vec![Cell::text("a\x1b[2J\nb\u{9b}1m\tc")]);
         let text = table.show();
         assert_eq!(text, "ERROR\na [2J b 1m c\n");

@@ -95,9 +95,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// How tasks are listed.
 pub(crate) const COLUMNS: Columns<Task> = Columns {
     heads: &["TASK", "STATUS", "ATTEMPTS", "CREATED", "NEXT", "POLICY", "TARGET", "LAST ERROR"],
+    spare: &["POLICY", "CREATED", "NEXT", "ATTEMPTS"],
     row: |task, look| {
         vec![
-            Cell::text(&task.task_id),
+            Cell::whole(&task.task_id),
             Cell::state(task.status.map_or("?", Status::name)),
             Cell::text(attempts_of(task)),
             Cell::age(Some(task.created_at), look),
@@ -112,6 +113,7 @@ pub(crate) const COLUMNS: Columns<Task> = Columns {
 
 const ATTEMPTS: Columns<TaskAttempt> = Columns {
     heads: &["RUN", "ATTEMPT", "STARTED", "TOOK", "OUTCOME", "ANSWER", "WAIT AFTER", "ERROR"],
+    spare: &["RUN", "WAIT AFTER"],
     row: |attempt, look| {
         vec![
             Cell::number(attempt.run),
@@ -137,7 +139,7 @@ async fn get(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit>
     let mut sheet = sheet(&task, answer.look());
     if !task.status.is_some_and(has_ended) {
         let why: Why = service.get(&[TASKS, id, "why"], &Query::new()).await?.read()?;
-        sheet.line("now", why.hold.detail);
+        sheet.line("why", why.hold.detail);
     }
     print::text(&sheet.show())?;
     Ok(Exit::Done)
@@ -216,7 +218,7 @@ async fn act(reach: &Reach, service: &Service, ids: &[String], act: Act) -> anyh
         };
         let told = answer.map_err(anyhow::Error::new).and_then(|answer| told(reach, &answer, act));
         if let Err(error) = told {
-            let exit = exit::say(&error);
+            let exit = exit::say(&error.context(id.clone()));
             ended = if ended == Exit::Done { exit } else { ended };
         }
     }

@@ -67,9 +67,12 @@ fn whole(ms: u64) -> Option<String> {
     Some(format!("{} {name}", ms / unit))
 }
 
-/// How long something took or takes: `12 ms`, `1.2 s`, `3.5 min`.
+/// How long something took or takes: `12 ms`, `1.2 s`, `3 min`.
 pub(crate) fn span(ms: u64) -> String {
-    let in_units = |unit: u64, name: &str| format!("{:.1} {name}", ms as f64 / unit as f64);
+    let in_units = |unit: u64, name: &str| {
+        let number = format!("{:.1}", ms as f64 / unit as f64);
+        format!("{} {name}", number.trim_end_matches(".0"))
+    };
     match ms {
         0..SECOND => format!("{ms} ms"),
         SECOND..MINUTE => in_units(SECOND, "s"),
@@ -132,8 +135,8 @@ mod tests {
         ] {
             assert_eq!((age(now - apart, now).as_str(), age(now + apart, now).as_str()), (past, future));
         }
-        let spans = [12, 1_240, 90_000, 5_400_000, 129_600_000].map(span);
-        assert_eq!(spans, ["12 ms", "1.2 s", "1.5 min", "1.5 h", "1.5 d"]);
+        let spans = [12, 1_240, 90_000, 3_600_000, 129_600_000].map(span);
+        assert_eq!(spans, ["12 ms", "1.2 s", "1.5 min", "1 h", "1.5 d"]);
         assert_eq!(stamp(1_500), "1970-01-01T00:00:01.500Z");
         assert_eq!(clock(1_500), "00:00:01.500");
     }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use redrive::shutdown_signal;
 use serde::{Deserialize, Serialize};
 
+use super::letters;
 use crate::call::Service;
 use crate::exit::Exit;
 use crate::filter::DeadLetters;
@@ -43,7 +44,8 @@ pub(super) async fn run(service: &Service, arguments: &Arguments) -> anyhow::Res
     match outcome {
         Ok(()) => {
             sink.finish()?;
-            print::note(&format!("{written} dead letters were written"));
+            let verb = if written == 1 { "was" } else { "were" };
+            print::note(&format!("{} {verb} written", letters(written)));
             Ok(Exit::Done)
         }
         Err(error) => Err(error.context(sink.cut_off(written))),
@@ -60,7 +62,7 @@ async fn copy(
         let lines: String = page.items.iter().map(|item| print::one_line(item.get())).collect();
         spinner.aside(|| sink.write(&lines, page.next_cursor.as_deref()))?;
         *written += page.items.len() as u64;
-        spinner.say(&format!("{written} dead letters"));
+        spinner.say(&letters(*written));
     }
     Ok(())
 }
@@ -165,7 +167,7 @@ impl Sink {
             Self::Stdout { cursor: Some(cursor) } => format!("--cursor {cursor} goes on from there"),
             Self::Stdout { cursor: None } => "run it again".to_owned(),
         };
-        format!("the export was cut off after {written} dead letters; {go_on}")
+        format!("the export was cut off after {}; {go_on}", letters(written))
     }
 }
 
