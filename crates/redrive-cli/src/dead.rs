@@ -140,32 +140,32 @@ struct Many<'a> {
 }
 
 impl Many<'_> {
-    async fn count(&self) -> anyhow::Result<(u64, Answer)> {
+    async fn count(&self) -> anyhow::Result<(DryRun, Answer)> {
         let mut request = self.request.clone();
         request["dryRun"] = json!(true);
         let answer = self.service.post(&[DEAD, self.verb], &request).await?;
-        Ok((answer.read::<DryRun>()?.matched, answer))
+        Ok((answer.read()?, answer))
     }
 
     async fn show_count(&self) -> anyhow::Result<Exit> {
-        let (matched, answer) = self.count().await?;
+        let (counted, answer) = self.count().await?;
         if self.reach.json {
             print::text(&print::one_line(&answer.raw()))?;
         } else {
-            let verb = if matched == 1 { "matches" } else { "match" };
-            print::line(&format!("{} {verb}; nothing was changed", letters(matched)))?;
+            let verb = if counted.matched == 1 { "matches" } else { "match" };
+            print::line(&format!("{} {verb}; nothing was changed", in_words(&counted)))?;
         }
         Ok(Exit::Done)
     }
 
     async fn begin_if_sure(&self, yes: bool) -> anyhow::Result<Exit> {
         if !yes {
-            let (matched, _) = self.count().await?;
-            if matched == 0 {
+            let (counted, _) = self.count().await?;
+            if counted.matched == 0 {
                 print::note("no dead letter matches");
                 return Ok(Exit::Done);
             }
-            sure(matched)?;
+            sure(&in_words(&counted))?;
         }
         self.begin().await
     }
@@ -190,9 +190,13 @@ fn letters(count: u64) -> String {
     if count == 1 { "1 dead letter".to_owned() } else { format!("{count} dead letters") }
 }
 
+fn in_words(counted: &DryRun) -> String {
+    let more = if counted.at_least { "at least " } else { "" };
+    format!("{more}{}", letters(counted.matched))
+}
+
 /// Asks whoever sits at the terminal.
-fn sure(matched: u64) -> anyhow::Result<()> {
-    let letters = letters(matched);
+fn sure(letters: &str) -> anyhow::Result<()> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let text = format!("{letters} would be removed for good: add --yes, or look first with --dry-run");
         return Err(Exit::Refused.because(text));

@@ -283,7 +283,8 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_nothing_is_cut_without_a_terminal() {
-        let text = "ID       STATE    ERROR\na        dead     connection refused by peer\nlong-id  pending  -\n";
+        let text =
+            "ID       STATE    ERROR\na        dead     connection refused by peer\nlong-id  pending  -\n";
         assert_eq!(table(PLAIN).show(), text);
     }
 
@@ -293,7 +294,7 @@ mod tests {
         let text = at(30);
         assert!(text.contains("dead     connection …\n"), "{text}");
         let narrower = at(29);
-        assert_eq!(narrower, "ID       ERROR\na        connection refus…\nlong-id  -\n");
+        assert_eq!(narrower, "ID       ERROR\na        connection refused …\nlong-id  -\n");
         let tiny = at(5);
         assert!(tiny.contains("long-id  -\n"), "{tiny}");
     }

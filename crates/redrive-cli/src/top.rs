@@ -49,7 +49,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     if !io::stdout().is_terminal() {
-        return Err(Exit::Usage.because("standard output is no terminal; `redrive top --once` prints one frame"));
+        return Err(
+            Exit::Usage.because("standard output is no terminal; `redrive top --once` prints one frame")
+        );
     }
     live(&service, every).await
 }

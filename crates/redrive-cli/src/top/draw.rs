@@ -52,7 +52,8 @@ fn rates(seen: &Seen) -> String {
 
 fn lag(seen: &Seen) -> String {
     let lag = &seen.overview.start_lag;
-    let shown = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| when::span(ms.max(0.0).round() as u64));
+    let shown =
+        |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| when::span(ms.max(0.0).round() as u64));
     let oldest = seen.overview.oldest_due_ms.map_or_else(|| "-".to_owned(), when::span);
     format!("start lag  p50 {}   p99 {}   oldest due {oldest}", shown(lag.p50_ms), shown(lag.p99_ms))
 }
@@ -84,7 +85,8 @@ fn origins(origins: Option<&[OriginGate]>, look: &Look) -> Vec<String> {
     if origins.is_empty() {
         return vec!["ORIGINS".to_owned(), "none was called of late".to_owned()];
     }
-    let heads = ["ORIGIN", "GATE", "LIMIT", "IN FLIGHT", "PARKED", "ANSWERED", "FAILED", "LATENCY", "OPENS IN"];
+    let heads =
+        ["ORIGIN", "GATE", "LIMIT", "IN FLIGHT", "PARKED", "ANSWERED", "FAILED", "LATENCY", "OPENS IN"];
     let mut table = Table::new(&heads, &["ANSWERED", "PARKED"], *look);
     for gate in origins {
         table.row(vec![
@@ -127,7 +129,11 @@ mod tests {
     use crate::answers::{Overview, StartLag, Trouble};
 
     fn seen() -> Seen {
-        let problem = |number| Trouble { severity: "bad".into(), text: format!("gate {number} is closed"), page: "".into() };
+        let problem = |number| Trouble {
+            severity: "bad".into(),
+            text: format!("gate {number} is closed"),
+            page: "".into(),
+        };
         let overview = Overview {
             jobs: BTreeMap::from([("dead".to_owned(), 7)]),
             attempts_per_second: BTreeMap::from([("succeeded".to_owned(), 12.34)]),

@@ -6,8 +6,7 @@ use crate::session::Session;
 use crate::stage::{Reply, eventually};
 
 /// Two attempts, 20 ms apart.
-const QUICK: &str =
-    r#"{"maxAttempts": 2, "backoffType": "FIXED", "initialDelayMs": 20, "maxDelayMs": 20, "jitterType": "NONE"}"#;
+const QUICK: &str = r#"{"maxAttempts": 2, "backoffType": "FIXED", "initialDelayMs": 20, "maxDelayMs": 20, "jitterType": "NONE"}"#;
 
 fn id(said: &str) -> String {
     said.lines().next().unwrap_or_default().to_owned()
@@ -16,14 +15,35 @@ fn id(said: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks() {
     let mut session = Session::start().await;
-    let (ok, flaky, missing) = (session.target.url("/ok"), session.target.url("/flaky"), session.target.url("/missing"));
+    let (ok, flaky, missing) =
+        (session.target.url("/ok"), session.target.url("/flaky"), session.target.url("/missing"));
     let policy = session.file("quick.json", QUICK);
     let policy = policy.to_str().unwrap();
     session.run(&["task", "list"]);
     session.run(&["task", "create", &ok, "--wait"]);
-    session.run(&["task", "create", &flaky, "--wait", "--policy-file", policy, "--body-json", r#"{"order": 7.10}"#]);
+    session.run(&[
+        "task",
+        "create",
+        &flaky,
+        "--wait",
+        "--policy-file",
+        policy,
+        "--body-json",
+        r#"{"order": 7.10}"#,
+    ]);
     session.run(&["task", "create", &flaky, "--wait", "--policy-file", policy, "--json"]);
-    let lost = id(&session.run(&["task", "create", &missing, "--wait", "-X", "PUT", "-H", "x-order: 7", "-d", "seven"]));
+    let lost = id(&session.run(&[
+        "task",
+        "create",
+        &missing,
+        "--wait",
+        "-X",
+        "PUT",
+        "-H",
+        "x-order: 7",
+        "-d",
+        "seven",
+    ]));
     let later = ["task", "create", &ok, "--delay", "1h", "--key", "order-7", "--on-exhausted", &missing];
     let waits = id(&session.run(&later));
     session.run(&later);
@@ -33,7 +53,17 @@ async fn tasks() {
     session.run(&["task", "get", &waits, "--json"]);
     session.run(&["task", "list"]);
     session.run(&["task", "list", "--limit", "1", "--status", "succeeded"]);
-    session.run(&["task", "list", "--status", "exhausted", "--reason", "not-retryable", "--since", "1h", "--json"]);
+    session.run(&[
+        "task",
+        "list",
+        "--status",
+        "exhausted",
+        "--reason",
+        "not-retryable",
+        "--since",
+        "1h",
+        "--json",
+    ]);
     session.run(&["task", "attempts", &lost]);
     session.run(&["task", "attempts", &lost, "--json"]);
     session.run(&["task", "run-now", &waits]);
@@ -163,7 +193,8 @@ async fn policies() {
     session.run(&["policy", "list"]);
     session.run(&["policy", "put", "quick", quick]);
     session.feed(&["policy", "put", "quick", "-", "--json"], r#"{"maxAttempts": 3, "totalBudgetMs": null}"#);
-    session.feed(&["policy", "put", "waits", "-"], r#"{"backoffType": "SCHEDULE", "delaysMs": [5000, 60000]}"#);
+    session
+        .feed(&["policy", "put", "waits", "-"], r#"{"backoffType": "SCHEDULE", "delaysMs": [5000, 60000]}"#);
     session.run(&["policy", "get", "quick"]);
     session.run(&["policy", "get", "default", "--json"]);
     session.run(&["policy", "list"]);
@@ -182,7 +213,17 @@ async fn queues() {
     let ok = session.target.url("/ok");
     session.run(&["queue", "list"]);
     session.quietly(&["task", "create", &ok, "--delay", "1h"], 0);
-    session.run(&["queue", "limit", "default", "--concurrency", "5", "--rate", "100/1m", "--key-concurrency", "2"]);
+    session.run(&[
+        "queue",
+        "limit",
+        "default",
+        "--concurrency",
+        "5",
+        "--rate",
+        "100/1m",
+        "--key-concurrency",
+        "2",
+    ]);
     session.run(&["queue", "pause", "default"]);
     session.run(&["queue", "list"]);
     session.run(&["queue", "list", "--json"]);
@@ -203,7 +244,17 @@ async fn keys() {
     // They are listed by their ids, which are random: one is enough.
     session.run(&["key", "list", "--store", "sqlite:other.db"]);
     session.run(&["key", "list", "--store", "sqlite:other.db", "--json"]);
-    session.run(&["key", "create", "--name", "shop", "--tenant", "shop", "--store", "sqlite:other.db", "--json"]);
+    session.run(&[
+        "key",
+        "create",
+        "--name",
+        "shop",
+        "--tenant",
+        "shop",
+        "--store",
+        "sqlite:other.db",
+        "--json",
+    ]);
     session.run(&["key", "revoke", "none", "--store", "sqlite:other.db"]);
     let elsewhere = tempfile::tempdir().unwrap();
     session.run_as(&["key", "list"], |command| {
@@ -215,8 +266,17 @@ async fn keys() {
     let file = file.to_str().unwrap();
     session.run(&["key", "list", "--api-key-file", file]);
     session.run(&["key", "list", "--api-key-file", file, "--json"]);
-    let reader =
-        session.run(&["key", "create", "--name", "eyes", "--scope", "read", "--api-key-file", file, "--json"]);
+    let reader = session.run(&[
+        "key",
+        "create",
+        "--name",
+        "eyes",
+        "--scope",
+        "read",
+        "--api-key-file",
+        file,
+        "--json",
+    ]);
     let reader: Value = serde_json::from_str(&reader).unwrap();
     let (eyes, reader) = (reader["keyId"].as_str().unwrap(), reader["key"].as_str().unwrap());
     session.run_as(&["task", "list"], |command| {

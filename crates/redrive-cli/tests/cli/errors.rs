@@ -30,7 +30,9 @@ async fn errors_say_what_to_do_next() {
     });
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = session.quietly_failing(&["task", "list", "--url", &format!("http://{closed}")], 5);
-    let words = format!("error: nothing answers at http://{closed}: is `redrive serve` running? REDRIVE_URL says where");
+    let words = format!(
+        "error: nothing answers at http://{closed}: is `redrive serve` running? REDRIVE_URL says where"
+    );
     assert!(said.starts_with(&words), "{said}");
     session.check("errors");
 }

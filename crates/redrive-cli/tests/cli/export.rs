@@ -68,7 +68,10 @@ async fn an_export_goes_on_where_it_was_cut_off() {
     let output = session.command(&arguments).env("REDRIVE_URL", proxy).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{said}");
-    assert!(said.contains("cut off after 1000 dead letters; run the same command again and it goes on"), "{said}");
+    assert!(
+        said.contains("cut off after 1000 dead letters; run the same command again and it goes on"),
+        "{said}"
+    );
     // A crash may leave more behind than was complete.
     let path = session.folder.path().join("dead.ndjson");
     let mut torn = std::fs::read_to_string(&path).unwrap();
@@ -76,7 +79,8 @@ async fn an_export_goes_on_where_it_was_cut_off() {
     torn += r#"{"taskId": "torn"#;
     std::fs::write(&path, torn).unwrap();
 
-    let other = session.command(&["dead", "export", "--output", "dead.ndjson", "--reason", "body-lost"]).output();
+    let other =
+        session.command(&["dead", "export", "--output", "dead.ndjson", "--reason", "body-lost"]).output();
     assert!(text(&other.unwrap().stderr).contains("holds the beginning of another export"));
     session.quietly(&arguments, 0);
     let exported = std::fs::read_to_string(&path).unwrap();

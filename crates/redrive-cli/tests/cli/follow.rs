@@ -32,7 +32,10 @@ async fn a_task_that_another_node_works_on_is_followed_too() {
         .unwrap();
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
-    assert!(said.contains("attempt 1 failed with 503") && said.contains("SUCCEEDED after 2 attempts"), "{said}");
+    assert!(
+        said.contains("attempt 1 failed with 503") && said.contains("SUCCEEDED after 2 attempts"),
+        "{said}"
+    );
     drop(back);
 }
 
@@ -41,8 +44,7 @@ async fn events_are_heard_at_once() {
     let session = Session::start().await;
     let ok = session.target.url("/ok");
     let id = session.quietly(&["task", "create", &ok, "--delay", "1h"], 0);
-    let mut child =
-        session.command(&["task", "watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = session.command(&["task", "watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
     let client = session.service.client();
     client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
     let began = Instant::now();

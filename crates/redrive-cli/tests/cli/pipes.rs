@@ -37,8 +37,10 @@ async fn a_reader_that_closes_the_pipe_is_no_error() {
 async fn all_of_a_list_goes_over_every_page() {
     let session = full().await;
     let lines = session.quietly(&["task", "list", "--all", "--json"], 0);
-    let ids: std::collections::BTreeSet<String> =
-        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["taskId"].to_string()).collect();
+    let ids: std::collections::BTreeSet<String> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["taskId"].to_string())
+        .collect();
     assert_eq!((lines.lines().count(), ids.len()), (TASKS, TASKS));
     let some = session.quietly(&["task", "list", "--limit", "1200"], 0);
     assert_eq!(some.lines().count(), 1 + 1200, "more than a page, under one head");

@@ -120,7 +120,8 @@ impl Session {
         let expected = std::fs::read_to_string(&path).unwrap_or_default();
         if said != expected {
             let line = said.lines().zip(expected.lines()).take_while(|(a, b)| a == b).count();
-            let at = |text: &str| text.lines().skip(line.saturating_sub(2)).take(6).collect::<Vec<_>>().join("\n");
+            let at =
+                |text: &str| text.lines().skip(line.saturating_sub(2)).take(6).collect::<Vec<_>>().join("\n");
             panic!(
                 "{} differs from line {} on:\n--- expected\n{}\n--- printed\n{}\n\
                  if that is right, UPDATE_SNAPSHOTS=1 writes it anew",
@@ -145,7 +146,7 @@ impl Session {
             (r"(?m)^\d\d:\d\d:\d\d\.\d{3} ", "HH:MM:SS.mmm "),
             (r"--cursor \S+", "--cursor CURSOR"),
             (r"\(now\)", "(<age>)"),
-            (r"\b\d+\.\d+s\b", "<span>"),
+            (r"due in [\d.]+s", "due in <span>"),
             (r"(?m)^(worker +).*", "${1}WORKER"),
         ];
         for (pattern, word) in replaced {

@@ -24,14 +24,20 @@ fn bash_loads_its_script_and_finishes_words() {
     assert!(output.status.success(), "{output:?}");
     let said = text(&output.stdout);
     assert!(said.contains("_redrive"), "{said}");
-    assert!(said.lines().any(|line| line == "watch") && said.lines().any(|line| line == "exhausted"), "{said}");
+    assert!(
+        said.lines().any(|line| line == "watch") && said.lines().any(|line| line == "exhausted"),
+        "{said}"
+    );
 }
 
 #[test]
 fn other_shells_have_theirs() {
-    for (shell, sign) in
-        [("zsh", "#compdef redrive"), ("fish", "complete -c redrive"), ("elvish", "redrive"), ("powershell", "redrive")]
-    {
+    for (shell, sign) in [
+        ("zsh", "#compdef redrive"),
+        ("fish", "complete -c redrive"),
+        ("elvish", "redrive"),
+        ("powershell", "redrive"),
+    ] {
         let script = script(shell);
         assert!(script.contains(sign) && script.contains("run-now"), "{shell}: {script}");
     }

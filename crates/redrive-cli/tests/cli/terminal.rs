@@ -14,7 +14,11 @@ fn on_terminal(session: &Session, program: &str) -> Child {
     let redrive = env!("CARGO_BIN_EXE_redrive");
     let mut command = Command::new("script");
     command.args(["-qec", &program.replace("redrive", redrive), "/dev/null"]);
-    command.env("REDRIVE_URL", session.url()).env("TERM", "xterm").env("SHELL", "/bin/sh").env_remove("NO_COLOR");
+    command
+        .env("REDRIVE_URL", session.url())
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh")
+        .env_remove("NO_COLOR");
     command.current_dir(session.folder.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.spawn().unwrap_or_else(|error| panic!("script is missing ({error}): install util-linux"))
@@ -34,7 +38,7 @@ fn said(mut child: Child) -> String {
 async fn states_are_coloured_on_a_terminal_unless_no_colour_is_wanted() {
     let session = Session::start().await;
     session.quietly(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
-    let coloured = said(on_terminal(&session, "stty cols 200; redrive task list"));
+    let coloured = said(on_terminal(&session, "stty cols 200 rows 24; redrive task list"));
     assert!(coloured.contains(&format!("{RED}EXHAUSTED\x1b[0m")), "{coloured:?}");
     for plain in ["NO_COLOR=1 redrive task list", "TERM=dumb redrive task list", "redrive task list | cat"] {
         let said = said(on_terminal(&session, plain));
@@ -48,7 +52,8 @@ async fn a_table_fits_the_terminal() {
     let id = session.quietly(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
     let id = id.lines().next().unwrap();
     for width in [80, 100, 140] {
-        let said = said(on_terminal(&session, &format!("stty cols {width}; NO_COLOR=1 redrive task list")));
+        let said =
+            said(on_terminal(&session, &format!("stty cols {width} rows 24; NO_COLOR=1 redrive task list")));
         let widest = said.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
         assert!(widest <= width, "{widest} columns on {width}:\n{said}");
         assert!(said.contains(id), "ids are whole: {said}");
@@ -57,7 +62,10 @@ async fn a_table_fits_the_terminal() {
 
 /// The keyboard's settings before and after, and what was drawn between.
 fn top(session: &Session, arguments: &str, press: &[u8]) -> (String, String, String) {
-    let mut child = on_terminal(session, &format!("stty -g; redrive top {arguments}; echo ended $?; stty -g"));
+    let mut child = on_terminal(
+        session,
+        &format!("stty cols 120 rows 40; stty -g; redrive top {arguments}; echo ended $?; stty -g"),
+    );
     let mut text = String::new();
     let mut stdout = child.stdout.take().unwrap();
     let mut buffer = [0; 4096];
