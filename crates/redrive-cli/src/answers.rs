@@ -47,29 +47,6 @@ pub(crate) struct Trouble {
     pub(crate) page: String,
 }
 
-/// Dead letters that have reason and target in common.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Group {
-    pub(crate) reason: Option<String>,
-    pub(crate) kind: String,
-    pub(crate) target: Option<String>,
-    pub(crate) count: u64,
-    #[serde(default)]
-    pub(crate) at_least: bool,
-    pub(crate) newest_at: Option<i64>,
-    pub(crate) oldest_at: Option<i64>,
-    pub(crate) example: Option<Example>,
-}
-
-/// One of a group.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Example {
-    pub(crate) job_id: String,
-    pub(crate) error: Option<String>,
-}
-
 /// A process that works on the store.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::call::{CallError, Query, Reach, Service};
+use crate::call::{Answer, CallError, Query, Reach, Service};
 use crate::exit::Exit;
 use crate::print::{self, Look};
 use crate::table::{Cell, Table};
@@ -154,8 +154,16 @@ pub(crate) async fn show_whole<T: DeserializeOwned>(
     path: &[&str],
     columns: &Columns<T>,
 ) -> anyhow::Result<Exit> {
-    let service = reach.service()?;
-    let answer = service.get(path, &Query::new()).await?;
+    let answer = reach.service()?.get(path, &Query::new()).await?;
+    show_answer(reach, &answer, columns)
+}
+
+/// Shows a list that has come in one answer.
+pub(crate) fn show_answer<T: DeserializeOwned>(
+    reach: &Reach,
+    answer: &Answer,
+    columns: &Columns<T>,
+) -> anyhow::Result<Exit> {
     let page: RawPage = answer.read()?;
     if reach.json {
         print::documents(&page.items)?;

@@ -151,7 +151,7 @@ impl Table {
         let first = self.widths.is_none();
         let widths = self.widths.take().unwrap_or_else(|| self.measure());
         let heads: Vec<Cell> = self.heads.iter().map(|head| Cell::text(*head)).collect();
-        let above = first.then(|| self.line(&heads, &widths)).unwrap_or_default();
+        let above = if first { self.line(&heads, &widths) } else { String::new() };
         let rows = std::mem::take(&mut self.rows);
         let below: String = rows.iter().map(|row| self.line(row, &widths)).collect();
         self.widths = Some(widths);

@@ -31,7 +31,7 @@ enum Verb {
     /// Show a task, and why it is not running now
     Get(One),
     /// List tasks, newest first
-    List(ListArguments),
+    List(Box<ListArguments>),
     /// Follow a task to its end, attempt by attempt
     ///
     /// Ends with 0 when it succeeds and with 6 when it does not.
@@ -77,7 +77,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.verb {
         Verb::Create(create) => create::run(&reach, service, *create).await,
         Verb::Get(One { id }) => get(&reach, &service, &id).await,
-        Verb::List(ListArguments { filter, paging }) => {
+        Verb::List(list) => {
+            let ListArguments { filter, paging } = *list;
             let pages = Pages::new(&service, &[TASKS], query(&filter), &paging);
             list::show(&reach, pages, &COLUMNS).await
         }

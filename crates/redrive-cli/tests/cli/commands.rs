@@ -48,9 +48,25 @@ async fn tasks() {
     let waits = id(&session.run(&later));
     session.run(&later);
     session.run(&["task", "create", &missing, "--delay", "1h", "--key", "order-7"]);
-    session.run(&["task", "get", &lost]);
-    session.run(&["task", "get", &waits]);
-    session.run(&["task", "get", &waits, "--json"]);
+    session.check("task_create");
+    session.forget();
+    look_at_tasks(&mut session, &lost, &waits);
+    session.check("task_look");
+    session.forget();
+    change_tasks(&mut session, &ok, &lost, &waits);
+    session.check("task_change");
+
+    let calls = session.target.calls();
+    let flaky = calls.iter().find(|call| call.path == "/flaky").unwrap();
+    assert_eq!(String::from_utf8_lossy(&flaky.body), r#"{"order": 7.10}"#, "JSON is sent as it was written");
+    let put = calls.iter().find(|call| call.path == "/missing").unwrap();
+    assert_eq!((put.method.as_str(), put.header("x-order"), &*put.body), ("PUT", "7", &b"seven"[..]));
+}
+
+fn look_at_tasks(session: &mut Session, lost: &str, waits: &str) {
+    session.run(&["task", "get", lost]);
+    session.run(&["task", "get", waits]);
+    session.run(&["task", "get", waits, "--json"]);
     session.run(&["task", "list"]);
     session.run(&["task", "list", "--limit", "1", "--status", "succeeded"]);
     session.run(&[
@@ -64,24 +80,20 @@ async fn tasks() {
         "1h",
         "--json",
     ]);
-    session.run(&["task", "attempts", &lost]);
-    session.run(&["task", "attempts", &lost, "--json"]);
-    session.run(&["task", "run-now", &waits]);
-    session.run(&["task", "watch", &waits]);
-    session.run(&["task", "redrive", &lost]);
-    session.run(&["task", "watch", &lost]);
-    session.run(&["task", "redrive", &lost, &waits]);
-    let waits = session.quietly(&["task", "create", &ok, "--delay", "1h"], 0);
-    session.run(&["task", "cancel", &waits]);
-    session.run(&["task", "cancel", &waits, "--json"]);
-    session.run(&["task", "watch", &waits, "--json"]);
-    session.check("task");
+    session.run(&["task", "attempts", lost]);
+    session.run(&["task", "attempts", lost, "--json"]);
+}
 
-    let calls = session.target.calls();
-    let flaky = calls.iter().find(|call| call.path == "/flaky").unwrap();
-    assert_eq!(String::from_utf8_lossy(&flaky.body), r#"{"order": 7.10}"#, "JSON is sent as it was written");
-    let put = calls.iter().find(|call| call.path == "/missing").unwrap();
-    assert_eq!((put.method.as_str(), put.header("x-order"), &*put.body), ("PUT", "7", &b"seven"[..]));
+fn change_tasks(session: &mut Session, ok: &str, lost: &str, waits: &str) {
+    session.run(&["task", "run-now", waits]);
+    session.run(&["task", "watch", waits]);
+    session.run(&["task", "redrive", lost]);
+    session.run(&["task", "watch", lost]);
+    session.run(&["task", "redrive", lost, waits]);
+    let waits = &session.quietly(&["task", "create", ok, "--delay", "1h"], 0);
+    session.run(&["task", "cancel", waits]);
+    session.run(&["task", "cancel", waits, "--json"]);
+    session.run(&["task", "watch", waits, "--json"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,6 +145,7 @@ async fn dead_letters() {
     let mut session = Session::start().await;
     let missing = session.target.url("/missing");
     session.run(&["dead", "list"]);
+    session.run(&["dead", "groups"]);
     session.run(&["dead", "discard"]);
     for _ in 0..3 {
         session.quietly(&["task", "create", &missing, "--wait"], 6);
@@ -140,6 +153,8 @@ async fn dead_letters() {
     session.run(&["dead", "list", "--limit", "2"]);
     session.run(&["dead", "list", "--limit", "1", "--json"]);
     session.run(&["dead", "list", "--kind", "mail"]);
+    session.run(&["dead", "groups"]);
+    session.run(&["dead", "groups", "--json"]);
     session.run(&["dead", "redrive", "--dry-run"]);
     session.run(&["dead", "redrive", "--dry-run", "--reason", "body-lost", "--json"]);
     session.run(&["dead", "redrive", "--canary", "1"]);

@@ -12,6 +12,7 @@ mod pipes;
 mod session;
 mod shells;
 mod terminal;
+mod tls;
 
 #[path = "../service/stage/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests of the service need more of it")]

@@ -109,6 +109,11 @@ impl Session {
         text(&output.stderr)
     }
 
+    /// Begins anew with what is said.
+    pub(crate) fn forget(&mut self) {
+        self.said.clear();
+    }
+
     /// Compares all that was said with the file.
     pub(crate) fn check(&self, name: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cli/{name}.txt"));
