@@ -8,6 +8,7 @@ mod commands;
 mod errors;
 mod export;
 mod follow;
+mod guide;
 mod pipes;
 mod session;
 mod shells;
