@@ -1,5 +1,7 @@
 //! `redrive operation`: long work on many jobs, which goes on whether or not someone looks.
 
+pub(crate) mod begin;
+
 use std::time::Duration;
 
 use redrive::shutdown_signal;
@@ -25,6 +27,11 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Verb {
+    /// Do something to all jobs that match, in the service
+    ///
+    /// Takes what `job list` takes. It goes on when this command is interrupted. A cancel or discard asks first on a terminal;
+    /// elsewhere it needs --yes.
+    Begin(Box<begin::Arguments>),
     /// List the operations of the last week, oldest first
     List(Paging),
     /// Show how far an operation is
@@ -52,6 +59,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let reach = arguments.reach;
     let service = reach.service()?;
     match arguments.verb {
+        Verb::Begin(arguments) => begin::run(&reach, &service, &arguments).await,
         Verb::List(paging) => {
             list::show(&reach, Pages::new(&service, &[OPERATIONS], Query::new(), &paging), &COLUMNS).await
         }

@@ -197,6 +197,17 @@ async fn operations() {
     session.run(&["operation", "get", &all]);
     session.run(&["operation", "get", &all, "--json"]);
     session.run(&["operation", "list", "--json"]);
+    let ok = session.target.url("/ok");
+    for key in ["order-7", "order-8"] {
+        session.quietly(&["task", "create", &ok, "--delay", "1h", "--key", key, "-d", key], 0);
+    }
+    session.run(&["operation", "begin", "cancel", "--state", "pending", "--dry-run"]);
+    session.run(&["operation", "begin", "cancel", "--state", "pending"]);
+    session.run(&["operation", "begin", "cancel", "--text", "ORDER-7", "--yes"]);
+    session.run(&["operation", "begin", "run-now", "--subject", &ok, "--canary", "1", "--rate", "100"]);
+    session.run(&["operation", "begin", "discard", "--kind", "mail"]);
+    session.run(&["operation", "begin", "burn"]);
+    session.run(&["task", "list", "--target", &ok]);
     session.check("operation");
 }
 
