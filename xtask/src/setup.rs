@@ -63,8 +63,7 @@ pub(crate) fn setup() -> anyhow::Result<()> {
         install("the tests of clocks that differ lack a program: install faketime", &["faketime"])?;
     }
     if !works("chromium", &["--version"]) || !works("chromedriver", &["--version"]) {
-        let missing =
-            "the browser that the tests of apps/paste drive is missing: install chromium and chromedriver";
+        let missing = "the browser that the tests of the console and of apps/paste drive is missing: install chromium and chromedriver";
         install(missing, &["chromium", "chromium-driver"])?;
     }
     servers()?;

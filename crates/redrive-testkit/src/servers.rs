@@ -1,4 +1,5 @@
-//! Real servers for tests, each private to the value that started it and gone with it, and faults on the way to them.
+//! Real servers for tests, and a browser, each private to the value that started it and gone with it, and faults on the
+//! way to them.
 //!
 //! They are processes on loopback with their files in a temporary folder. A server or cluster that is already on the
 //! machine is never touched. This needs Linux and what `cargo xtask setup` installs.
@@ -16,6 +17,7 @@
 //! postgres.restart();
 //! ```
 
+mod browser;
 mod folder;
 mod pgbouncer;
 mod postgres;
@@ -25,6 +27,7 @@ mod redis;
 mod s3;
 mod template;
 
+pub use browser::{Browser, DESKTOP, Element, PHONE};
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proxy::Proxy;

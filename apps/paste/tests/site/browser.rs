@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use redrive_testkit::servers::{Browser, PHONE};
+
 use crate::stage::{SOON, World, text};
-use crate::webdriver::Browser;
 
 async fn write(browser: &Browser, url: &str, content: &str) {
     browser.open(url).await;
@@ -18,7 +19,7 @@ async fn a_person_pastes_watches_and_reads() {
     let world = World::on_sqlite();
     world.proxy.refuse(true);
     let site = world.start(&[]);
-    let browser = Browser::start().await;
+    let browser = Browser::start(PHONE).await;
     // The driver types nothing beyond the basic plane.
     let content = format!("{} <b>bold</b> & more", text("typed").replace('\u{1F980}', "crab").trim());
     write(&browser, &site.url, &content).await;
@@ -40,7 +41,7 @@ pub(crate) async fn a_person_sees_a_paste_fail() {
     let world = World::on_sqlite();
     world.proxy.refuse(true);
     let site = world.start(&[]);
-    let browser = Browser::start().await;
+    let browser = Browser::start(PHONE).await;
     write(&browser, &site.url, "this will not work").await;
     browser.see("#status[data-status=uploading]", SOON).await;
     browser.see("#status[data-status=failed]", Duration::from_secs(90)).await;

@@ -11,4 +11,3 @@ mod share;
 mod show;
 mod stage;
 mod sweep;
-mod webdriver;
