@@ -90,7 +90,11 @@ pub struct Service {
     worker: Option<Worker>,
     closing: CancellationToken,
     open: bool,
+    dress: Dress,
 }
+
+/// Puts something in front of the routes.
+type Dress = Box<dyn FnOnce(Router) -> Router + Send>;
 
 impl Service {
     /// Starts on a store; deliveries go by `transport`.
@@ -124,7 +128,7 @@ impl Service {
             None
         };
         let worker = config.roles.worker.then(|| worker(config.worker, store, &api, handler)).transpose()?;
-        Ok(Self { api, listener, worker, closing, open })
+        Ok(Self { api, listener, worker, closing, open, dress: Box::new(|routes| routes) })
     }
 
     /// Where it listens, if it does: the port that the system chose, when that was asked for.
@@ -142,6 +146,11 @@ impl Service {
         View::new(self.api.clone())
     }
 
+    /// The same with something in front of its routes: pages for people, for instance.
+    pub fn dressed(self, dress: impl FnOnce(Router) -> Router + Send + 'static) -> Self {
+        Self { dress: Box::new(dress), ..self }
+    }
+
     /// The routes, for a test or for another server.
     pub fn router(&self) -> Router {
         self.api.router()
@@ -153,13 +162,13 @@ impl Service {
         self,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<Option<Summary>, StartError> {
-        let Self { api, listener, worker, closing, open: _ } = self;
+        let Self { api, listener, worker, closing, open: _, dress } = self;
         let background = [
             tokio::spawn(api.clone().drive_operations()),
             tokio::spawn(api.clone().watch_itself()),
             tokio::spawn(collect(api.clone(), closing.clone())),
         ];
-        let serving = serve(listener, api.router(), closing.clone());
+        let serving = serve(listener, dress(api.router()), closing.clone());
         let working = work(worker, closing.clone());
         let ending = async {
             tokio::select! {
