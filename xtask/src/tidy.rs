@@ -9,7 +9,7 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 15] = [
+const DIRECTIONS: [(&str, &[&str]); 16] = [
     ("redrive-core", &[]),
     ("redrive-simulate", &["redrive-core"]),
     ("redrive-bodies", &["redrive-core"]),
@@ -45,12 +45,14 @@ const DIRECTIONS: [(&str, &[&str]); 15] = [
     ),
     ("redrive-delivery", &["redrive-bodies", "redrive-core", "redrive-worker"]),
     ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
+    ("redrive-console", &["redrive-server"]),
     (
         "redrive-cli",
         &[
             "redrive-core",
             "redrive",
             "redrive-bench",
+            "redrive-console",
             "redrive-delivery",
             "redrive-server",
             "redrive-simulate",
@@ -68,7 +70,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("tokio-postgres", &["redrive-store-postgres", "redrive-bench"]),
     ("redis", &["redrive-store-redis", "redrive-bench"]),
     ("clap", &["redrive-cli", "redrive-bench", "paste", "xtask"]),
-    ("axum", &["redrive-server", "redrive-bench", "paste"]),
+    ("axum", &["redrive-server", "redrive-console", "redrive-bench", "paste"]),
     ("object_store", &["redrive-bodies", "paste"]),
 ];
 

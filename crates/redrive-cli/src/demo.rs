@@ -35,10 +35,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 async fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let service = assemble(setup(arguments.listen, folder.path())).await?;
+    let service = assemble(setup(arguments.listen, folder.path())).await?.dressed(redrive_console::router);
     let address = service.address().unwrap_or(arguments.listen);
     let target = FlakyTarget::start(|line| println!("  target   {line}")).await?;
-    println!("redrive listens on http://{address}; docs at http://{address}/docs");
+    println!(
+        "redrive listens on http://{address}; console at http://{address}/, docs at http://{address}/docs"
+    );
     println!("a flaky target listens on {}: it fails 4 calls in 10, and all of them for", target.url());
     println!(
         "15 s of every minute; watch the waits grow, the gate close, and everything arrive in the end\n"

@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let setup = flags.setup()?;
     let served = runtime()?.block_on(async {
         let store = redrive::shown(&setup.store);
-        let service = assemble(setup).await?;
+        let service = assemble(setup).await?.dressed(redrive_console::router);
         let mut shutdown = pin!(shutdown_signal());
         // Signals are heard from the first poll on: whoever reads the greeting may send one at once.
         let told = tokio::select! { biased; () = &mut shutdown => true, () = ready(()) => false };
@@ -71,7 +71,7 @@ fn greeting(address: SocketAddr, store: &str, open: bool) -> String {
         address
     };
     format!(
-        "redrive listens on http://{address} with {store}; docs at http://{host}/docs\n\
+        "redrive listens on http://{address} with {store}; console at http://{host}/, docs at http://{host}/docs\n\
          try: curl -s http://{host}/retry-tasks{key} -H 'content-type: application/json' \
          -d '{{\"targetUrl\": \"http://{host}/healthz\", \"method\": \"GET\"}}'"
     )

@@ -1,0 +1,123 @@
+//! Who a browser speaks for: an API key in a cookie that no script can read, and the seed of its forms.
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use sha2::{Digest as _, Sha256};
+
+use crate::trouble::Trouble;
+use crate::words::hex;
+
+/// The cookie with the key itself: every node can call the API with it, and nothing about a session is kept anywhere.
+const KEY: &str = "redrive_key";
+/// The cookie with what forms are bound to as long as there is no key.
+const SEED: &str = "redrive_seed";
+/// What a form's token is made from, beside the key or the seed.
+const LABEL: &[u8] = b"redrive console form 1\0";
+
+/// The key in the cookies of a request.
+pub(crate) fn key(headers: &HeaderMap) -> Option<&str> {
+    cookie(headers, KEY).filter(|key| key.starts_with("rdk_"))
+}
+
+/// What the forms of this browser are bound to, as long as it has no key.
+#[derive(Debug, Clone)]
+pub(crate) struct Seed(String);
+
+/// The token that a form must bring: it follows from the key, so that every node knows it, or from a random cookie.
+pub(crate) fn form_token(key: Option<&str>, seed: &Seed) -> String {
+    let bound = Sha256::new().chain_update(LABEL).chain_update(key.unwrap_or(&seed.0)).finalize();
+    hex(&bound)
+}
+
+/// Sees to it that a browser has a seed.
+pub(crate) async fn seed(mut request: Request, next: Next) -> Response {
+    if let Some(kept) = cookie(request.headers(), SEED).filter(|seed| is_seed(seed)).map(str::to_owned) {
+        request.extensions_mut().insert(Seed(kept));
+        return next.run(request).await;
+    }
+    let mut random = [0; 32];
+    if let Err(error) = getrandom::fill(&mut random) {
+        return Trouble::unreadable(&error).into_response();
+    }
+    let (fresh, secure) = (hex(&random), came_by_https(&request));
+    request.extensions_mut().insert(Seed(fresh.clone()));
+    let mut response = next.run(request).await;
+    response.headers_mut().append(header::SET_COOKIE, set(SEED, &fresh, secure));
+    response
+}
+
+/// Lets a browser look at the API itself with the key in its cookie: at events above all. What would change something
+/// needs the key in a header, which no other site can make a browser send.
+pub(crate) async fn lend(mut request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+    let has_own = headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key");
+    if looks
+        && !has_own
+        && let Some(key) = key(headers)
+        && let Ok(mut bearer) = HeaderValue::try_from(format!("Bearer {key}"))
+    {
+        bearer.set_sensitive(true);
+        request.headers_mut().insert(header::AUTHORIZATION, bearer);
+    }
+    next.run(request).await
+}
+
+/// Makes a browser keep a key, until it is closed.
+pub(crate) fn remembered(key: &str, secure: bool) -> HeaderValue {
+    set(KEY, key, secure)
+}
+
+/// Makes a browser forget its key.
+pub(crate) fn forgotten() -> HeaderValue {
+    HeaderValue::from_static("redrive_key=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0")
+}
+
+/// Whether the browser speaks TLS, to this service or to a proxy before it.
+pub(crate) fn came_by_https(request: &Request) -> bool {
+    let forwarded = request.headers().get("x-forwarded-proto").and_then(|value| value.to_str().ok());
+    let first = forwarded.and_then(|list| list.split(',').next()).map(str::trim);
+    first.is_some_and(|proto| proto.eq_ignore_ascii_case("https"))
+        || request.uri().scheme_str() == Some("https")
+}
+
+fn set(name: &str, value: &str, secure: bool) -> HeaderValue {
+    let secure = if secure { "; Secure" } else { "" };
+    let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    HeaderValue::try_from(text).unwrap_or_else(|_| forgotten())
+}
+
+fn is_seed(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lists = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let pairs = lists.flat_map(|list| list.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut named = pairs.filter(|(found, _)| *found == name);
+    named.next().map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, "xredrive_key=no; a=b; redrive_key=rdk_1_2".parse().unwrap());
+        assert_eq!(key(&headers), Some("rdk_1_2"));
+        assert_eq!(cookie(&headers, "key"), None);
+    }
+
+    #[test]
+    fn a_token_says_nothing_of_the_key_and_differs_for_each() {
+        let seed = Seed("5".repeat(64));
+        let tokens =
+            [form_token(Some("rdk_a_b"), &seed), form_token(Some("rdk_a_c"), &seed), form_token(None, &seed)];
+        assert!(tokens.iter().all(|token| token.len() == 64 && !token.contains("rdk")));
+        assert!(tokens[0] != tokens[1] && tokens[0] != tokens[2]);
+    }
+}

@@ -1,0 +1,155 @@
+//! What may go wrong on the way to a page, in words and with a way out.
+
+use askama::Template;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use redrive_server::error::ProblemDetails;
+
+use crate::api::query;
+use crate::frame::{Frame, render_with};
+use crate::session;
+
+/// Why there is no page.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A key is needed, or the one that came is no longer known. Leads back to this path afterwards.
+    SignIn { next: String },
+    /// The browser kept the cookie to itself because another site led here; it sends it on the second try.
+    Again { path: String },
+    /// The API has refused, and says why.
+    Said(Box<ProblemDetails>),
+    /// A form came that this console did not make, or from somewhere else.
+    Forged(&'static str),
+    /// The console has no such page.
+    NoPage,
+    /// Something asked for here makes no sense.
+    Senseless(String),
+    /// The console and the API do not understand each other.
+    Unreadable,
+}
+
+/// The problem in an answer.
+pub(crate) fn said(body: &[u8]) -> Trouble {
+    match serde_json::from_slice::<ProblemDetails>(body) {
+        Ok(problem) => Trouble::Said(Box::new(problem)),
+        Err(error) => Trouble::unreadable(&error),
+    }
+}
+
+/// A problem in one sentence, with the field it is about.
+pub(crate) fn sentence(problem: &ProblemDetails) -> String {
+    match &problem.field {
+        Some(field) => format!("{field}: {}", problem.detail),
+        None => problem.detail.clone(),
+    }
+}
+
+impl Trouble {
+    /// A failure that only the log can explain.
+    pub(crate) fn unreadable(cause: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%cause, "the console could not read an answer of the API");
+        Self::Unreadable
+    }
+
+    /// Whether the API refused for want of a key.
+    pub(crate) fn wants_key(&self) -> bool {
+        matches!(self, Self::Said(said) if said.status == 401)
+    }
+
+    /// Whether there is nothing under that name.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Said(said) if said.status == 404)
+    }
+
+    /// What happened, for a page of its own.
+    fn page(&self) -> (StatusCode, String, String, &'static str) {
+        const LATER: &str = "Try again in a moment; this page is safe to load again.";
+        const ELSEWHERE: &str = "Look for it in the lists, or begin at the overview.";
+        match self {
+            Self::Said(said) => {
+                let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::BAD_GATEWAY);
+                let (title, hint) = match said.status {
+                    403 => (
+                        "Your key does not show this",
+                        "What your key may see is at the other pages. For more, ask whoever runs this service for a key with a wider scope, or one that is not bound to a tenant.",
+                    ),
+                    404 => ("There is nothing here", ELSEWHERE),
+                    409 => (
+                        "It has changed meanwhile",
+                        "Go back and look again: what you saw is no longer how it is.",
+                    ),
+                    400 | 422 => (
+                        "That cannot be done like this",
+                        "Go back, change what is named above, and try again.",
+                    ),
+                    503 | 507 => (
+                        "The store does not answer",
+                        "Nothing that was acknowledged is lost. Try again in a moment; if it stays so, look at the store and at the service's log.",
+                    ),
+                    _ => ("The service failed", LATER),
+                };
+                (status, title.to_owned(), sentence(said), hint)
+            }
+            Self::Forged(why) => (
+                StatusCode::FORBIDDEN,
+                "This form is not accepted".to_owned(),
+                (*why).to_owned(),
+                "Go back, load the page again and repeat what you did.",
+            ),
+            Self::NoPage => (
+                StatusCode::NOT_FOUND,
+                "There is no such page".to_owned(),
+                "The address leads nowhere in this console.".to_owned(),
+                ELSEWHERE,
+            ),
+            Self::Senseless(what) => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "That cannot be done like this".to_owned(),
+                what.clone(),
+                "Go back, change it and try again.",
+            ),
+            Self::Unreadable | Self::SignIn { .. } | Self::Again { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "The service failed".to_owned(),
+                "The console could not make sense of the service's answer; the service's log has more."
+                    .to_owned(),
+                LATER,
+            ),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "trouble.html")]
+struct Page<'a> {
+    frame: Frame,
+    text: &'a str,
+    hint: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "again.html")]
+struct Again<'a> {
+    path: &'a str,
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        if let Self::SignIn { next } = &self {
+            let page = query("/console/sign-in", [("next", next.as_str())]);
+            let mut response = Redirect::to(&page).into_response();
+            // A key that is no longer known would be refused again and again.
+            response.headers_mut().append(header::SET_COOKIE, session::forgotten());
+            return response;
+        }
+        if let Self::Again { path } = &self {
+            return render_with(StatusCode::OK, &Again { path });
+        }
+        let (status, title, text, hint) = self.page();
+        let mut response = render_with(status, &Page { frame: Frame::bare(title), text: &text, hint });
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
