@@ -5,6 +5,7 @@ pub mod eligibility;
 pub mod jitter;
 pub mod presets;
 pub mod preview;
+pub mod replay;
 
 use std::collections::BTreeMap;
 use std::fmt;
