@@ -102,7 +102,7 @@ pub use migrate::migrate;
 pub use open::shown;
 pub use prepare::Prepared;
 pub use result::{ResultError, Waiting};
-pub use schedule::{Missed, Schedule};
+pub use schedule::{Missed, Schedule, Scheduled};
 pub use shutdown::shutdown_signal;
 pub use task::Task;
 #[cfg(feature = "sqlite")]

@@ -7,7 +7,7 @@ mod missed;
 pub(crate) mod run;
 mod timing;
 
-use redrive_core::{Kind, Queue, StoreError, Tenant, Timestamp};
+use redrive_core::{JobId, Kind, Queue, StoreError, Tenant, Timestamp};
 
 pub use draft::{Placed, Scheduling};
 pub use missed::{MISSED_MAX, Missed, ON_TIME};
@@ -88,6 +88,14 @@ impl Redrive {
     /// Lets a schedule go on; says whether there is one. What would have been due while it stood still was not missed.
     pub async fn resume_schedule(&self, name: &str) -> Result<bool, Error> {
         self.set_schedule_paused(name, false).await
+    }
+
+    /// Enqueues the task of a schedule once more, due at once, whether the schedule is paused or not; none if there is no such
+    /// schedule. Its occurrences stay what they are; the job is one of its own, for this very instant.
+    pub async fn run_schedule(&self, name: &str) -> Result<Option<JobId>, Error> {
+        let Some(kept) = entry::read(&**self.backend(), name).await? else { return Ok(None) };
+        let now = self.backend().stats().await?.now;
+        run::enqueue_one(self, &kept, now).await.map(Some)
     }
 
     /// The next `count` occurrences of a schedule by the store's clock, as if it were not paused; none if there is no such

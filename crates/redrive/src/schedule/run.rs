@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_core::records::Record;
 use redrive_core::store::{Claimed, Enqueued, ReclaimRequest, Wake};
-use redrive_core::{NewJob, StoreError, Timestamp};
+use redrive_core::{JobId, NewJob, StoreError, Timestamp};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::entry::{self, Entry, Kept};
@@ -161,6 +161,14 @@ async fn enqueue(redrive: &Redrive, kept: &Kept, plan: &Plan) -> Result<(), Stor
     Ok(())
 }
 
+/// Enqueues for an instant that is none of the schedule's: one that happens to be gets one job.
+pub(super) async fn enqueue_one(redrive: &Redrive, kept: &Kept, at: Timestamp) -> Result<JobId, Error> {
+    let job = admit(redrive, kept, at).await?;
+    let own = job.id;
+    let enqueued = redrive.backend().enqueue(vec![job]).await?.pop();
+    Ok(enqueued.map_or(own, Enqueued::id))
+}
+
 async fn admit(redrive: &Redrive, kept: &Kept, occurrence: Timestamp) -> Result<NewJob, Error> {
     redrive.admit(kept.entry.job(&kept.name, occurrence)?).await
 }
@@ -240,6 +248,22 @@ mod tests {
         async fn minutes(&self) -> Vec<i64> {
             self.jobs().await.into_iter().map(|(_, minute)| minute).collect()
         }
+    }
+
+    #[tokio::test]
+    async fn a_run_out_of_turn_is_one_more_and_moves_nothing() {
+        let stage = Stage::new();
+        assert_eq!(stage.redrive.run_schedule("report").await.unwrap(), None);
+        stage.put(60, 1, Missed::Once).await;
+        stage.redrive.pause_schedule("report").await.unwrap();
+        stage.clock.advance(Duration::from_secs(30));
+        let before = stage.kept().await.entry;
+        let job = stage.redrive.run_schedule("report").await.unwrap().expect("a job");
+        assert_eq!(stage.kept().await.entry, before);
+        assert_eq!(stage.redrive.get(job).await.unwrap().unwrap().payload, b"{\"version\":1}");
+        stage.redrive.resume_schedule("report").await.unwrap();
+        stage.advance_and_drive(30).await;
+        assert_eq!(stage.minutes().await, [0, 1], "the occurrence comes as ever");
     }
 
     #[tokio::test]
