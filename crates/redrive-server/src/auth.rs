@@ -192,6 +192,11 @@ impl Keyring {
     }
 }
 
+/// Whether the headers have a key, known or not.
+pub(crate) fn has_key(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key")
+}
+
 /// The key in the headers, if there is one.
 fn presented(headers: &HeaderMap) -> Answer<Option<&str>> {
     let unreadable = || Problem::new(Code::Unauthenticated, "the header Authorization must be: Bearer rdk_…");

@@ -11,7 +11,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::error::{Code, PROBLEM_JSON, ProblemDetails};
 
 /// Paths that everyone may ask for.
-const PUBLIC: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
+pub(crate) const PUBLIC: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
 /// The name of the security scheme.
 const BEARER: &str = "apiKey";
 /// The name of the problem's schema.

@@ -16,6 +16,7 @@ mod origins;
 mod overview;
 mod policies;
 mod queues;
+mod schedules;
 mod series;
 mod signals;
 mod signing_secrets;
@@ -36,6 +37,7 @@ use utoipa_axum::routes;
 use crate::api::Api;
 use crate::error::{Code, Problem};
 use crate::openapi;
+use crate::origin_check::refuse_foreign;
 
 /// Bytes of a request's JSON; a larger body is uploaded first.
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -52,6 +54,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
             Problem::new(Code::MethodNotAllowed, "the path does not have this method; see the header Allow")
         })
         .layer(Extension(docs::Document::new(&document)))
+        .layer(from_fn_with_state(api.clone(), refuse_foreign))
         .layer(from_fn_with_state(api.clone(), measure))
         .with_state(api)
 }
@@ -112,6 +115,7 @@ fn about_policies() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(policies::register, policies::list))
         .routes(routes!(policies::preview))
+        .routes(routes!(policies::replay))
         .routes(routes!(policies::get, policies::put, policies::delete))
 }
 
@@ -132,6 +136,10 @@ fn about_the_service() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
         .routes(routes!(queues::limit, queues::unlimit))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run_now))
         .routes(routes!(events::listen))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::healthz))

@@ -18,6 +18,8 @@ pub mod page;
 pub mod policy;
 pub mod preview;
 pub mod queue;
+pub mod replay;
+pub mod schedule;
 pub mod series;
 pub mod status;
 pub mod task;

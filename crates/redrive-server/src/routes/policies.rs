@@ -6,15 +6,23 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redrive_core::catalog::{self, Registered};
+use redrive_core::store::Filter;
 use redrive_core::{PolicyName, PolicyRef};
 
 use crate::api::Api;
 use crate::auth::{AdminOfAll, Reader};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Named, Query};
+use crate::replay::Failures;
 use crate::wire::page::{Page, PageQuery};
 use crate::wire::policy::RetryPolicy;
 use crate::wire::preview::PolicyPreview;
+use crate::wire::replay::{Replay, ReplayRequest};
+
+/// How far back failures are looked for when the caller does not say.
+const REPLAY_DAYS: u32 = 7;
+/// How far back they may be looked for.
+const REPLAY_DAYS_MAX: u32 = 30;
 
 /// Register a policy.
 ///
@@ -129,6 +137,27 @@ pub(super) async fn delete(
     responses((status = 200, description = "the waits before each retry", body = PolicyPreview)))]
 pub(super) async fn preview(_: Reader, Json(wire): Json<RetryPolicy>) -> Answer<Json<PolicyPreview>> {
     Ok(Json(PolicyPreview::from(&wire.to_policy()?.preview())))
+}
+
+/// What another policy would have made of the failures of the last days.
+///
+/// Tasks that have ended and needed more than one attempt, a bounded sample of them, are driven again on paper: the target
+/// works from the instant at which it really answered, or never if it never did.
+#[utoipa::path(post, operation_id = "replayPolicy", path = "/retry-policies/replay", tag = "policies", request_body = ReplayRequest,
+    responses((status = 200, description = "what became of them, and what would have", body = Replay)))]
+pub(super) async fn replay(
+    Reader(caller): Reader,
+    State(api): State<Arc<Api>>,
+    Json(request): Json<ReplayRequest>,
+) -> Answer<Json<Replay>> {
+    let policy = request.policy.to_policy().map_err(|problem| problem.within("policy"))?;
+    let days = request.days.unwrap_or(REPLAY_DAYS);
+    if !(1..=REPLAY_DAYS_MAX).contains(&days) {
+        return Err(Problem::invalid("days", format!("must be from 1 to {REPLAY_DAYS_MAX}, is {days}")));
+    }
+    let policy_name = request.policy_id.as_deref().map(PolicyName::new).transpose()?;
+    let filter = Filter { tenant: caller.tenant, policy_name, ..Filter::default() };
+    Ok(Json(api.replay(&policy, Failures { filter, days }).await?))
 }
 
 /// A name that is safe in a path, a label and a log line.

@@ -105,3 +105,31 @@ async fn a_caller_is_told_who_they_are() {
     assert_eq!((&me["open"], &me["tenant"]), (&json!(false), &json!(null)));
     assert_eq!(stage.get("/me").await.status, 401);
 }
+
+#[tokio::test]
+async fn a_service_without_keys_refuses_what_another_site_sends() {
+    let stage = Stage::open().await;
+    let task = json!({"targetUrl": "http://example.com/"});
+    let send = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let body = (method == "POST").then(|| task.clone());
+        stage.send(method, path, body, headers).await
+    };
+    let host = ("host", "127.0.0.1:7373");
+    for headers in [
+        &[host, ("sec-fetch-site", "cross-site")][..],
+        &[host, ("origin", "https://evil.example")],
+        &[("host", "evil.example:7373")],
+    ] {
+        let refused = send("POST", "/retry-tasks", headers).await;
+        assert_eq!(refused.problem(), (403, "FORBIDDEN", None), "{headers:?}");
+    }
+    assert_eq!(send("GET", "/jobs", &[("host", "evil.example")]).await.status, 403, "names may lie");
+    assert_eq!(send("GET", "/healthz", &[("host", "evil.example")]).await.status, 200, "everyone may know");
+    assert_eq!(stage.get("/jobs").await.body["items"], json!([]), "nothing came of them");
+    let own = [host, ("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:7373")];
+    assert_eq!(send("POST", "/retry-tasks", &own).await.status, 201);
+    let key = bearer(&stage.key(None, Scope::Write).await);
+    let keyed =
+        [("authorization", key.as_str()), ("host", "public.example"), ("origin", "https://a.example")];
+    assert_eq!(send("POST", "/retry-tasks", &keyed).await.status, 201, "a key says who it is");
+}

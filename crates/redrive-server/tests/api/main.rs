@@ -13,6 +13,7 @@ mod jobs;
 mod operations;
 mod policies;
 mod refusals;
+mod schedules;
 mod service;
 mod stage;
 mod tasks;

@@ -1,5 +1,8 @@
 //! Registering, editing and removing policies.
 
+use std::time::Duration;
+
+use redrive_core::{Reason, Verdict};
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -88,4 +91,77 @@ async fn a_preview_shows_bounds_mean_and_totals() {
         (&json!(2), &json!(50), &json!(75), &json!(100))
     );
     assert_eq!(preview.body["total"], json!({"earliestMs": 150, "meanMs": 225, "latestMs": 300}));
+}
+
+/// Three tasks under a policy of eight attempts: one that the target took at the third attempt, one it never took, and one it
+/// took at once.
+#[tokio::test]
+async fn failures_of_late_are_driven_again_on_paper() {
+    let clock = redrive_testkit::ManualClock::new();
+    let options = redrive_store_sqlite::Options::default().with_clock(clock.clone());
+    let store = redrive_store_sqlite::SqliteStore::open_in_memory_with(options).unwrap();
+    let stage = Stage::on(std::sync::Arc::new(store), redrive_server::Access::OpenWithoutKeys).await;
+    let policy = json!({"policyId": "p", "maxAttempts": 8, "backoffType": "FIXED", "initialDelayMs": 10000,
+        "jitterType": "NONE"});
+    assert_eq!(stage.post("/retry-policies", policy).await.status, 201);
+    let task = async || {
+        let task = json!({"targetUrl": "http://example.com/", "policyId": "p"});
+        stage.post("/retry-tasks", task).await.id()
+    };
+    let (taken, refused, at_once) = (task().await, task().await, task().await);
+    for attempt in 1..=4 {
+        for job in stage.claim().await {
+            let verdict = if job.id == at_once || (job.id == taken && attempt == 3) {
+                Verdict::Complete(None)
+            } else if job.id == refused && attempt == 4 {
+                Verdict::DeadLetter(Reason::AttemptsExhausted)
+            } else {
+                Verdict::Retry(Duration::from_secs(10))
+            };
+            stage.settle(&job, verdict).await;
+        }
+        clock.advance(Duration::from_secs(10));
+    }
+    let replay = async |policy: Value, more: Value| {
+        let mut request = json!({"policy": policy});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        stage.post("/retry-policies/replay", request).await
+    };
+    let fixed = |attempts: u32, delay: u32| json!({"maxAttempts": attempts, "backoffType": "FIXED", "initialDelayMs": delay, "jitterType": "NONE"});
+    // Really: three attempts, then four; the one that worked took 20 s.
+    let actual = json!({"attempts": 7, "exhausted": 1, "succeeded": 1, "meanMsToSuccess": 20_000});
+    // On paper each attempt takes the 12 ms that it really took.
+    for (policy, replayed) in [
+        (
+            fixed(8, 10_000),
+            json!({"attempts": 11, "exhausted": 1, "succeeded": 1, "meanMsToSuccess": 20_036}),
+        ),
+        (fixed(2, 10_000), json!({"attempts": 4, "exhausted": 2, "succeeded": 0})),
+        (fixed(3, 30_000), json!({"attempts": 5, "exhausted": 1, "succeeded": 1, "meanMsToSuccess": 30_024})),
+        (
+            json!({"maxAttempts": 5, "retryableStatusCodes": [500]}),
+            json!({"attempts": 2, "exhausted": 2, "succeeded": 0}),
+        ),
+    ] {
+        let shown = replay(policy.clone(), json!({})).await.body;
+        assert_eq!(
+            (&shown["lookedAt"], &shown["complete"], &shown["tasks"]),
+            (&json!(3), &json!(true), &json!(2))
+        );
+        assert_eq!((&shown["actual"], &shown["replayed"]), (&actual, &replayed), "{policy}");
+    }
+    let others = replay(fixed(8, 1), json!({"policyId": "other"})).await.body;
+    assert_eq!((&others["tasks"], &others["lookedAt"]), (&json!(0), &json!(0)));
+    for (policy, more, field) in [
+        (json!({"maxAttempts": 0}), json!({}), "policy.maxAttempts"),
+        (json!({}), json!({"days": 31}), "days"),
+        (json!({}), json!({"days": 0}), "days"),
+        (json!({}), json!({"weeks": 1}), "weeks"),
+    ] {
+        let refused = replay(policy, more).await;
+        assert_eq!(refused.problem(), (422, "INVALID", Some(field)), "{}", refused.body);
+    }
+    clock.advance(Duration::from_secs(8 * 24 * 60 * 60));
+    assert_eq!(replay(fixed(8, 1), json!({})).await.body["tasks"], 0, "a week ago");
+    assert_eq!(replay(fixed(8, 1), json!({"days": 30})).await.body["tasks"], 2);
 }

@@ -41,12 +41,12 @@ async fn a_task_is_created_over_a_socket_delivered_told_of_and_the_service_ends(
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(service.run_until(async { stopped.await.unwrap() }));
     let mut events = TcpStream::connect(address).await.unwrap();
-    events.write_all(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    events.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut heard = read_until(&mut events, "200 OK").await;
     let body = r#"{"targetUrl":"http://example.com/"}"#;
     let mut client = TcpStream::connect(address).await.unwrap();
     let request = format!(
-        "POST /retry-tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /retry-tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     client.write_all(request.as_bytes()).await.unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::stage::Stage;
 
 /// Routes that all tenants share: a bound key may not use them.
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 15] = [
     "POST /retry-policies",
     "PUT /retry-policies/{policyId}",
     "DELETE /retry-policies/{policyId}",
@@ -19,6 +19,9 @@ const SHARED: [&str; 12] = [
     "PUT /queues/{name}/quota",
     "DELETE /queues/{name}/quota",
     "GET /metrics",
+    "POST /schedules/{name}/pause",
+    "POST /schedules/{name}/resume",
+    "POST /schedules/{name}/run-now",
 ];
 /// Routes whose answer is the same for everyone.
 const SAME_FOR_ALL: [&str; 7] = [
@@ -129,6 +132,7 @@ fn body_of(route: &str, owned: &Owned) -> Option<Value> {
         "POST /retry-tasks/batch" => Some(json!({"items": [{"targetUrl": "http://x.example/"}]})),
         "POST /jobs/{jobId}/signals" => Some(json!({"name": "x"})),
         "POST /keys" => Some(json!({"name": "theirs"})),
+        "POST /retry-policies/replay" => Some(json!({"policy": {}})),
         "POST /operations" => Some(json!({"kind": "CANCEL"})),
         "POST /retry-policies" => Some(json!({"policyId": "p"})),
         route if route.starts_with("GET") || route.starts_with("DELETE") => None,
