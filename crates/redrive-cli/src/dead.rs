@@ -94,7 +94,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
                 Some(_) => list::show(&reach, pages, &Columns { none, ..job::COLUMNS }).await,
             }
         }
-        Verb::Groups => groups::run(&reach, &service).await,
+        Verb::Groups => groups::run(&reach).await,
         Verb::Redrive(Redrive { bulk, canary }) => {
             let mut request = bulk.request()?;
             request["canary"] = json!(canary);

@@ -2,8 +2,8 @@
 
 use anyhow::Context as _;
 use redrive_core::{Finding, Gravity};
+use redrive_server::wire::overview::{Overview, Severity, Trouble};
 
-use crate::answers::{Overview, Trouble};
 use crate::call::{CallError, Query, Reach, Service};
 use crate::config::Place;
 use crate::exit::Exit;
@@ -64,9 +64,18 @@ async fn look_at(service: &Service) -> Vec<Finding> {
 }
 
 fn finding(trouble: Trouble, url: &str) -> Finding {
-    let gravity = if trouble.severity == "bad" { Gravity::Warning } else { Gravity::Note };
-    let remedy = format!("see the page {:?} there, or `redrive top`", trouble.page);
-    Finding::new(gravity, SERVICE, trouble.text, url, remedy)
+    let gravity = match trouble.severity {
+        Severity::Bad => Gravity::Warning,
+        Severity::Warn => Gravity::Note,
+    };
+    let command = match trouble.page.as_str() {
+        "dead" => "redrive dead groups",
+        "jobs" => "redrive job list",
+        "queues" => "redrive queue list",
+        "nodes" => "redrive node list",
+        _ => "redrive top",
+    };
+    Finding::new(gravity, SERVICE, trouble.text, url, format!("`{command}` shows more"))
 }
 
 fn worst(findings: &[Finding]) -> Gravity {

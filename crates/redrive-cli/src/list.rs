@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::call::{Answer, CallError, Query, Reach, Service};
+use crate::call::{CallError, Query, Reach, Service};
 use crate::exit::Exit;
 use crate::print::{self, Look};
 use crate::table::{Cell, Table};
@@ -55,6 +55,10 @@ pub(crate) struct RawPage {
     pub(crate) items: Vec<Box<RawValue>>,
     #[serde(default)]
     pub(crate) next_cursor: Option<String>,
+    /// How many were looked at, where that has a bound.
+    looked_at: Option<u64>,
+    /// Whether those were all.
+    complete: Option<bool>,
 }
 
 /// The pages of a list, one after the other.
@@ -155,15 +159,6 @@ pub(crate) async fn show_whole<T: DeserializeOwned>(
     columns: &Columns<T>,
 ) -> anyhow::Result<Exit> {
     let answer = reach.service()?.get(path, &Query::new()).await?;
-    show_answer(reach, &answer, columns)
-}
-
-/// Shows a list that has come in one answer.
-pub(crate) fn show_answer<T: DeserializeOwned>(
-    reach: &Reach,
-    answer: &Answer,
-    columns: &Columns<T>,
-) -> anyhow::Result<Exit> {
     let page: RawPage = answer.read()?;
     if reach.json {
         print::documents(&page.items)?;
@@ -179,5 +174,8 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
         table.row((columns.row)(&serde_json::from_str(item.get())?, &look));
     }
     print::text(&table.show())?;
+    if let (Some(false), Some(looked_at)) = (page.complete, page.looked_at) {
+        print::note(&format!("only {looked_at} were looked at; there are more"));
+    }
     Ok(Exit::Done)
 }

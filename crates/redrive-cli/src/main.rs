@@ -1,6 +1,5 @@
 //! The `redrive` command.
 
-mod answers;
 mod bench;
 mod call;
 mod completions;

@@ -1,6 +1,7 @@
 //! `redrive node`: who works on the store, and what they hold.
 
-use crate::answers::Node;
+use redrive_server::wire::node::Node;
+
 use crate::call::Reach;
 use crate::exit::Exit;
 use crate::list::{self, Columns};

@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-use crate::answers::Schedule;
 use crate::call::Reach;
 use crate::exit::Exit;
 use crate::list::{self, Columns};
@@ -71,6 +70,17 @@ const COLUMNS: Columns<Schedule> = Columns {
     },
     none: "there are no schedules",
 };
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Schedule {
+    name: String,
+    kind: String,
+    queue: String,
+    timing: String,
+    paused: bool,
+    upcoming: Vec<i64>,
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,17 +2,19 @@
 
 mod draw;
 
+use std::future::ready;
 use std::io::{self, IsTerminal as _};
+use std::pin::pin;
 use std::time::Duration;
 
 use redrive::shutdown_signal;
 use redrive_server::wire::job::Job;
 use redrive_server::wire::origin::{OriginGate, Origins};
+use redrive_server::wire::overview::Overview;
 use redrive_server::wire::page::Page;
 use redrive_server::wire::task::Task;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::answers::Overview;
 use crate::call::{Query, Reach, Service};
 use crate::exit::Exit;
 use crate::print::{self, Look};
@@ -73,10 +75,12 @@ async fn stream(service: &Service, once: bool, every: Duration) -> anyhow::Resul
 async fn live(service: &Service, every: Duration) -> anyhow::Result<Exit> {
     // Before the terminal is taken over: a service that is not there is an error like any other.
     let mut seen = look(service).await?;
+    let mut ended = pin!(shutdown_signal());
+    // Signals are heard from the first poll on; before it, one would leave the terminal as it is then.
+    tokio::select! { biased; () = &mut ended => return Ok(Exit::Done), () = ready(()) => {} }
     let mut screen = Screen::open()?;
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ended = std::pin::pin!(shutdown_signal());
     loop {
         let (width, height) = terminal::size();
         let look_of = Look { width: Some(width), ..Look::of_stdout(seen.overview.now) };
@@ -123,10 +127,7 @@ async fn look(service: &Service) -> anyhow::Result<Seen> {
         service.get(&["dead-letters"], &recent),
         service.get(&["jobs"], &retrying),
     );
-    let overview = overview?;
-    let now = overview.now;
-    let mut overview: Overview = overview.read()?;
-    overview.now = if overview.now == 0 { now } else { overview.now };
+    let overview: Overview = overview?.read()?;
     let origins = match origins {
         Ok(origins) => Some(origins.read::<Origins>()?.items),
         Err(error) if error.is_forbidden() => None,

@@ -1,21 +1,14 @@
 //! `redrive dead groups`: dead letters by what they have in common.
 
-use redrive_server::wire::group::{DeadLetterGroup, DeadLetterGroups};
+use redrive_server::wire::group::DeadLetterGroup;
 
-use crate::call::{Query, Reach, Service};
+use crate::call::Reach;
 use crate::exit::Exit;
 use crate::list::{self, Columns};
-use crate::print;
 use crate::table::{Cell, word};
 
-pub(super) async fn run(reach: &Reach, service: &Service) -> anyhow::Result<Exit> {
-    let answer = service.get(&[super::DEAD, "groups"], &Query::new()).await?;
-    list::show_answer(reach, &answer, &COLUMNS)?;
-    let groups: DeadLetterGroups = answer.read()?;
-    if !groups.complete && !reach.json {
-        print::note(&format!("only the newest were looked at, {} in all", groups.looked_at));
-    }
-    Ok(Exit::Done)
+pub(super) async fn run(reach: &Reach) -> anyhow::Result<Exit> {
+    list::show_whole(reach, &[super::DEAD, "groups"], &COLUMNS).await
 }
 
 const COLUMNS: Columns<DeadLetterGroup> = Columns {

@@ -1,6 +1,7 @@
 //! One frame of `redrive top`: rates, lag, depth, what is wrong, origins, the newest failures.
 
 use redrive_server::wire::origin::OriginGate;
+use redrive_server::wire::overview::{StartLag, Trouble};
 
 use super::{Failure, Seen};
 use crate::print::Look;
@@ -9,8 +10,6 @@ use crate::when;
 
 /// States in the order of a job's life.
 const STATES: [&str; 7] = ["pending", "retrying", "running", "waiting", "succeeded", "dead", "cancelled"];
-/// Outcomes, the good one first.
-const OUTCOMES: [&str; 4] = ["succeeded", "retried", "exhausted", "other"];
 
 /// The frame, within `height` lines where there is a terminal.
 pub(super) fn frame(seen: &Seen, look: &Look, height: Option<usize>) -> String {
@@ -44,18 +43,24 @@ fn head(seen: &Seen, look: &Look) -> String {
 }
 
 fn rates(seen: &Seen) -> String {
-    let of = |outcome: &str| seen.overview.attempts_per_second.get(outcome).copied().unwrap_or(0.0);
-    let parts = OUTCOMES.map(|outcome| format!("{outcome} {:.1}", of(outcome)));
+    // Those of all tenants together are not for a key of one.
+    let Some(rates) = seen.overview.attempts_per_second else { return "attempts/s -".to_owned() };
+    let each = [
+        ("succeeded", rates.succeeded),
+        ("retried", rates.retried),
+        ("exhausted", rates.exhausted),
+        ("other", rates.other),
+    ];
+    let parts = each.map(|(outcome, rate)| format!("{outcome} {rate:.1}"));
     let rate = seen.overview.success_rate.map(|rate| format!("   {:.1} % succeed", rate * 100.0));
     format!("attempts/s {}{}", parts.join("   "), rate.unwrap_or_default())
 }
 
 fn lag(seen: &Seen) -> String {
-    let lag = &seen.overview.start_lag;
-    let shown =
-        |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| when::span(ms.max(0.0).round() as u64));
-    let oldest = seen.overview.oldest_due_ms.map_or_else(|| "-".to_owned(), when::span);
-    format!("start lag  p50 {}   p99 {}   oldest due {oldest}", shown(lag.p50_ms), shown(lag.p99_ms))
+    let StartLag { p50_ms, p99_ms } = seen.overview.start_lag;
+    let shown = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), when::span);
+    let oldest = shown(seen.overview.oldest_due_ms);
+    format!("start lag  p50 {}   p99 {}   oldest due {oldest}", shown(p50_ms), shown(p99_ms))
 }
 
 fn depth(seen: &Seen, look: &Look) -> String {
@@ -72,10 +77,10 @@ fn problems(seen: &Seen, look: &Look) -> Vec<String> {
     if seen.overview.problems.is_empty() {
         return vec!["none".to_owned()];
     }
-    let line = |problem: &crate::answers::Trouble| {
-        let text = harmless(&problem.text);
+    let line = |problem: &Trouble| {
+        let (severity, text) = (word(&problem.severity), harmless(&problem.text));
         let text = look.width.map_or(text.clone(), |width| cut(&text, width.saturating_sub(6)));
-        format!("{}{text}", painted(&format!("{:<6}", problem.severity), tone_of(&problem.severity), look))
+        format!("{}{text}", painted(&format!("{severity:<6}"), tone_of(&severity), look))
     };
     seen.overview.problems.iter().map(line).collect()
 }
@@ -125,23 +130,31 @@ fn failures(failures: &[Failure], look: &Look) -> Vec<String> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use redrive_server::wire::overview::{AttemptRates, Overview, Severity};
+
     use super::*;
-    use crate::answers::{Overview, StartLag, Trouble};
 
     fn seen() -> Seen {
         let problem = |number| Trouble {
-            severity: "bad".into(),
+            severity: Severity::Bad,
             text: format!("gate {number} is closed"),
-            page: "".into(),
+            page: "origins".to_owned(),
+            query: BTreeMap::new(),
         };
         let overview = Overview {
+            now: 0,
             jobs: BTreeMap::from([("dead".to_owned(), 7)]),
-            attempts_per_second: BTreeMap::from([("succeeded".to_owned(), 12.34)]),
-            start_lag: StartLag { p50_ms: Some(3.4), p99_ms: None },
+            oldest_due_ms: None,
+            attempts_per_second: Some(AttemptRates {
+                succeeded: 12.34,
+                retried: 0.0,
+                exhausted: 0.0,
+                other: 0.0,
+            }),
+            start_lag: StartLag { p50_ms: Some(3), p99_ms: None },
             success_rate: Some(0.987),
-            paused_queues: vec!["mail".into()],
+            paused_queues: vec!["mail".to_owned()],
             problems: (1..=30).map(problem).collect(),
-            ..Overview::default()
         };
         Seen { address: "http://x".into(), overview, origins: None, failures: Vec::new(), trouble: None }
     }

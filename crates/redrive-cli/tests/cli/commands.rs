@@ -318,3 +318,33 @@ async fn keys() {
     });
     session.check("key");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_it_fares() {
+    let mut session = Session::start().await;
+    let (ok, missing) = (session.target.url("/ok"), session.target.url("/missing"));
+    session.run(&["top", "--once"]);
+    session.quietly(&["task", "create", &ok, "--wait"], 0);
+    session.quietly(&["task", "create", &missing, "--wait"], 6);
+    session.quietly(&["task", "create", &ok, "--delay", "1h"], 0);
+    session.quietly(&["queue", "pause", "default"], 0);
+    session.run(&["top", "--once"]);
+    session.run(&["top", "--once", "--json"]);
+    session.run(&["node", "list"]);
+    session.run(&["node", "list", "--json"]);
+    session.check("top");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_looks_at_the_service_too() {
+    let mut session = Session::start().await;
+    let store = ["--store", "sqlite:none.db"];
+    session.run(&["doctor", store[0], store[1]]);
+    session.run(&["doctor", store[0], store[1], "--json"]);
+    session.quietly(&["key", "create", "--name", "ops", "--scope", "admin"], 0);
+    session.run(&["doctor", store[0], store[1]]);
+    session.check("doctor");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let grave = session.quietly(&["doctor", store[0], store[1], "--url", &format!("http://{closed}")], 1);
+    assert!(grave.starts_with("grave    service: the service does not answer\n"), "{grave}");
+}

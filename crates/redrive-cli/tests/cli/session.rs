@@ -153,6 +153,9 @@ impl Session {
             (r"\(now\)", "(<age>)"),
             (r"due in [\d.]+s", "due in <span>"),
             (r"(?m)^(worker +).*", "${1}WORKER"),
+            (r"(?m)^NODE {2,}", "NODE  "),
+            (r"worker-\d+-[0-9a-f]+", "NODE"),
+            (r"(?m)^(attempts/s|start lag ) .*", "$1 VARIES"),
         ];
         for (pattern, word) in replaced {
             text = Regex::new(pattern).unwrap().replace_all(&text, word).into_owned();
@@ -198,9 +201,12 @@ fn settle(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(settle),
         Value::Object(fields) => {
+            // Known only after a while.
+            fields.remove("successRate");
             for (name, value) in fields {
                 match name.as_str() {
                     name if name.ends_with("At") && value.is_number() => *value = "TIME".into(),
+                    "attemptsPerSecond" | "startLag" => *value = "VARIES".into(),
                     "now" if value.is_number() => *value = "TIME".into(),
                     "durationMs" | "oldestDueMs" | "latencyMs" if value.is_number() => *value = "SPAN".into(),
                     "worker" | "key" | "node" if value.is_string() => *value = name.to_uppercase().into(),

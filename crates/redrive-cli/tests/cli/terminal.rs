@@ -64,7 +64,9 @@ async fn a_table_fits_the_terminal() {
 fn top(session: &Session, arguments: &str, press: &[u8]) -> (String, String, String) {
     let mut child = on_terminal(
         session,
-        &format!("stty cols 120 rows 40; stty -g; redrive top {arguments}; echo ended $?; stty -g"),
+        &format!(
+            "trap : INT; stty cols 120 rows 40; stty -g; redrive top {arguments}; echo ended $?; stty -g"
+        ),
     );
     let mut text = String::new();
     let mut stdout = child.stdout.take().unwrap();
