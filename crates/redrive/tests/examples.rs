@@ -139,3 +139,46 @@ fn signal_goes_on_once_it_is_approved() {
     let mut example = Example::start("signal", &[]);
     assert_eq!(example.end(), ["waiting for the boss: pending", "42 euros are paid"]);
 }
+
+#[test]
+fn tour_delivers_retries_and_drives_again() {
+    let mut example = Example::start("tour", &[]);
+    let expected = [
+        "the town: delivered with attempt 1",
+        "the farm: delivered with attempt 3",
+        "the lodge: the job is dead: NOT_RETRYABLE, no such address",
+        "the lodge: Ok(Done)",
+        "the lodge: delivered with attempt 1",
+    ];
+    assert_eq!(example.end(), expected);
+}
+
+#[test]
+fn workflow_charges_packs_and_ships() {
+    let mut example = Example::start("workflow", &[]);
+    let said = example.end();
+    assert_eq!((said[0].as_str(), said.len()), ("charged order 7", 5), "{said:?}");
+    for packed in ["packed a kettle", "packed tea"] {
+        assert!(said[1..3].contains(&packed.to_owned()), "{said:?}");
+    }
+    assert_eq!(said[3..], ["shipped order 7", "receipt-7"]);
+}
+
+#[test]
+fn retry_tries_again_what_may_pass_and_nothing_else() {
+    let mut example = Example::start("retry", &[]);
+    let again = "Busy: again within 10 ms";
+    assert_eq!(example.end(), [again, again, "Ok(\"/news after 3 calls\")", "Err(Gone)"]);
+}
+
+#[test]
+fn limits_keep_order() {
+    let mut example = Example::start("limits", &[]);
+    assert_eq!(example.end(), ["change 1", "change 2", "change 3", "mail to ada@example.org"]);
+}
+
+#[test]
+fn ending_writes_the_row_with_the_job() {
+    let mut example = Example::start("ending", &[]);
+    assert_eq!(example.end(), ["order 7 is shipped: true"]);
+}

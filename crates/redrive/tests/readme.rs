@@ -14,7 +14,10 @@ fn the_readme_opens_with_the_example() {
         std::fs::read_to_string(root().join("crates/redrive/examples/hello.rs")).expect("the example");
     let (_, code) = example.split_once("\n\n").expect("a comment, then code");
     let readme = std::fs::read_to_string(root().join("README.md")).expect("the README");
-    assert!(readme.contains(&format!("```rust\n{code}```")), "README.md does not show examples/hello.rs");
+    assert!(
+        readme.contains(&format!("```rust file=crates/redrive/examples/hello.rs\n{code}```")),
+        "README.md does not show examples/hello.rs"
+    );
 }
 
 #[test]

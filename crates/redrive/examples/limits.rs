@@ -1,0 +1,68 @@
+//! Mail in bounds: fifty at once, a thousand a minute, two for each customer; and changes in order.
+
+use redrive::{Bounds, Context, JobError, Queue, Quota, Rate, Redrive, Task};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Mail {
+    to: String,
+}
+
+impl Task for Mail {
+    const KIND: &'static str = "mail";
+    type Output = String;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Change {
+    id: u64,
+}
+
+impl Task for Change {
+    const KIND: &'static str = "change";
+    type Output = ();
+}
+
+async fn enqueue(
+    redrive: &Redrive,
+    customer: &str,
+    document: &str,
+) -> Result<redrive::JobId, redrive::Error> {
+    let quota = Quota {
+        // Of the whole queue, over all nodes.
+        concurrency: Some(50),
+        rate: Some(Rate { count: 1000, per_ms: 60_000 }),
+        // Of each limit_key in it.
+        per_key: Bounds { concurrency: Some(2), rate: None },
+    };
+    redrive.limit(&Queue::new("mail")?, quota).await?;
+    let to = format!("{customer}@example.org");
+    let mail = redrive.enqueue(Mail { to }).queue("mail").limit_key(customer).await?;
+    for id in 1..=3 {
+        redrive.enqueue(Change { id }).in_order(document).await?;
+    }
+    Ok(mail.id())
+}
+
+async fn send(mail: Mail, _: Context) -> Result<String, JobError> {
+    Ok(format!("mail to {}", mail.to))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let redrive = Redrive::open("sqlite:jobs.db").await?;
+    let mail = enqueue(&redrive, "ada", "contract").await?;
+    let (changed, mut changes) = tokio::sync::mpsc::unbounded_channel();
+    let done = async {
+        for _ in 1..=3 {
+            println!("change {}", changes.recv().await.unwrap_or(0));
+        }
+        println!("{}", redrive.result::<Mail>(mail).await.unwrap_or_default());
+    };
+    let change = move |change: Change, _: Context| {
+        let _ = changed.send(change.id);
+        async { Ok(()) }
+    };
+    redrive.worker().on(send).on(change).run_until(done).await?;
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Three jobs: one is delivered, one is retried, one is dead and driven again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redrive::{Backoff, Context, JobError, Policy, Redrive, Task};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Deliver {
+    to: String,
+}
+
+impl Task for Deliver {
+    const KIND: &'static str = "deliver";
+    type Output = String;
+
+    fn policy() -> Policy {
+        Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(50)).expect("a legal wait"))
+    }
+}
+
+static SNOW: AtomicBool = AtomicBool::new(true);
+
+async fn deliver(parcel: Deliver, cx: Context) -> Result<String, JobError> {
+    match parcel.to.as_str() {
+        // May pass: tried again after a wait, as often as the policy allows.
+        "the farm" if cx.job.attempt < 3 => Err(JobError::fail("the road is blocked")),
+        // Will not pass: dead at once, and kept for a person to look at.
+        "the lodge" if SNOW.load(Ordering::Relaxed) => Err(JobError::reject("no such address")),
+        to => Ok(format!("{to}: delivered with attempt {}", cx.job.attempt)),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let redrive = Redrive::open("sqlite:jobs.db").await?;
+    let mut jobs = Vec::new();
+    for to in ["the town", "the farm", "the lodge"] {
+        jobs.push(redrive.enqueue(Deliver { to: to.to_owned() }).await?.id());
+    }
+    let lodge = jobs[2];
+    let done = async {
+        for job in jobs {
+            match redrive.result::<Deliver>(job).await {
+                Ok(answer) => println!("{answer}"),
+                Err(error) => println!("the lodge: {error}"),
+            }
+        }
+        SNOW.store(false, Ordering::Relaxed);
+        println!("the lodge: {:?}", redrive.redrive(lodge).await);
+        println!("{}", redrive.result::<Deliver>(lodge).await.unwrap_or_default());
+    };
+    redrive.worker().on(deliver).run_until(done).await?;
+    Ok(())
+}

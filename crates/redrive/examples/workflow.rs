@@ -1,0 +1,67 @@
+//! An order that takes days: charged once, packed by a job for each item, shipped when someone approves.
+
+use std::time::Duration;
+
+use redrive::{Context, JobError, Redrive, Task};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    id: u64,
+    items: Vec<String>,
+}
+
+impl Task for Order {
+    const KIND: &'static str = "order";
+    type Output = String;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Pack(String);
+
+impl Task for Pack {
+    const KIND: &'static str = "pack";
+    type Output = ();
+}
+
+const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+async fn fulfil(order: Order, cx: Context) -> Result<String, JobError> {
+    // Never charged twice.
+    let receipt = cx.step("charge", || charge(order.id)).await?;
+    // A job for each item, and a wait for all of them that holds no worker.
+    cx.fan_out(order.items.into_iter().map(Pack)).await?;
+    // redrive.signal(job, "approved", &true)
+    let approved = cx.signal::<bool>("approved").timeout(WEEK).await?;
+    if approved == Some(true) {
+        cx.step("ship", || ship(order.id)).await?;
+    }
+    Ok(receipt)
+}
+
+async fn charge(order: u64) -> Result<String, JobError> {
+    println!("charged order {order}");
+    Ok(format!("receipt-{order}"))
+}
+
+async fn ship(order: u64) -> Result<(), JobError> {
+    println!("shipped order {order}");
+    Ok(())
+}
+
+async fn pack(Pack(item): Pack, _: Context) -> Result<(), JobError> {
+    println!("packed {item}");
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let redrive = Redrive::open("sqlite:jobs.db").await?;
+    let items = vec!["a kettle".to_owned(), "tea".to_owned()];
+    let job = redrive.enqueue(Order { id: 7, items }).await?.id();
+    // A signal that comes before anyone waits for it is kept.
+    redrive.signal(job, "approved", &true).await?;
+    let done = async { println!("{}", redrive.result::<Order>(job).await.unwrap_or_default()) };
+    redrive.worker().concurrency(1).on(fulfil).on(pack).run_until(done).await?;
+    Ok(())
+}
