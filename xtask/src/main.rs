@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own commands.
 
 mod bench;
+mod book;
 mod programs;
 mod run;
 mod setup;
@@ -23,6 +24,8 @@ enum Command {
     Soak(soak::Arguments),
     /// Check dependencies, licences and layout
     Tidy,
+    /// Build the guide as a book, into target/book
+    Book,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -32,5 +35,6 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::Soak(arguments) => soak::soak(&arguments),
         Command::Tidy => tidy::tidy(),
+        Command::Book => book::book(),
     }
 }

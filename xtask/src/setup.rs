@@ -59,6 +59,14 @@ pub(crate) fn setup() -> anyhow::Result<()> {
             install("a program of the guide's examples is missing: install node and curl", &[package])?;
         }
     }
+    for (program, package) in [("sqlite3", "sqlite3"), ("systemd-analyze", "systemd")] {
+        if !works(program, &["--version"]) {
+            install(
+                "a program that the guide is checked with is missing: install sqlite3 and systemd",
+                &[package],
+            )?;
+        }
+    }
     if !works("faketime", &["--version"]) {
         install("the tests of clocks that differ lack a program: install faketime", &["faketime"])?;
     }
@@ -136,7 +144,7 @@ impl Drop for Passing {
 }
 
 /// Where tools go, beside the build, where the tests look for them.
-fn tools() -> anyhow::Result<PathBuf> {
+pub(crate) fn tools() -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
     Ok(metadata.target_directory.join("tools").into_std_path_buf())
 }
