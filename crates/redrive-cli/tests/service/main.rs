@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bodies;
+mod console;
 mod crash;
 mod dead_letters;
 mod document;

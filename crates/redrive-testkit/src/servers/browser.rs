@@ -129,7 +129,13 @@ impl Browser {
 
     /// Presses a key, wherever the focus is.
     pub async fn press(&self, key: &str) {
-        let steps = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
+        self.press_times(key, 1).await;
+    }
+
+    /// Presses a key again and again.
+    pub async fn press_times(&self, key: &str, times: u64) {
+        let once = [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})];
+        let steps: Vec<Value> = (0..times).flat_map(|_| once.clone()).collect();
         self.call("/actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": steps}]}))
             .await;
     }
@@ -154,6 +160,11 @@ impl Browser {
     pub async fn prefer(&self, scheme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.devtools("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// Lets pages run scripts, or keeps them from it.
+    pub async fn scripts(&self, run: bool) {
+        self.devtools("Emulation.setScriptExecutionDisabled", json!({"value": !run})).await;
     }
 
     /// A picture of the whole page, as PNG.
