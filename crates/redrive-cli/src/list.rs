@@ -179,3 +179,17 @@ pub(crate) async fn show_whole<T: DeserializeOwned>(
     }
     Ok(Exit::Done)
 }
+
+/// Prints the documents of what has this name, `*` for all, in a list that the service gives in one answer.
+pub(crate) async fn show_named(service: &Service, path: &[&str], name: &str) -> anyhow::Result<Exit> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let page: RawPage = service.get(path, &Query::new()).await?.read()?;
+    let is_meant = |item: &Box<RawValue>| {
+        name == "*" || serde_json::from_str::<Named>(item.get()).is_ok_and(|named| named.name == name)
+    };
+    print::documents(&page.items.into_iter().filter(is_meant).collect::<Vec<_>>())?;
+    Ok(Exit::Done)
+}

@@ -1,7 +1,5 @@
 //! `redrive queue`: what each queue holds, and how much of it may run.
 
-use std::collections::BTreeMap;
-
 use redrive_server::wire::queue::{QueueBounds, QueueQuota, QueueRate, QueueStatus};
 
 use crate::call::{Reach, Service};
@@ -146,13 +144,7 @@ async fn changed(reach: &Reach, service: &Service, name: &str, words: &str) -> a
         print::line(&format!("{what} {words}"))?;
         return Ok(Exit::Done);
     }
-    let page: list::RawPage = service.get(&[QUEUES], &Vec::new()).await?.read()?;
-    let about = |queue: &serde_json::value::RawValue| {
-        let read = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(queue.get());
-        name == "*" || read.is_ok_and(|queue| queue.get("name").is_some_and(|found| found == name))
-    };
-    print::documents(&page.items.into_iter().filter(|queue| about(queue)).collect::<Vec<_>>())?;
-    Ok(Exit::Done)
+    list::show_named(service, &[QUEUES], name).await
 }
 
 fn bounds(quota: Option<&QueueQuota>) -> String {

@@ -1,6 +1,6 @@
 //! `redrive schedule`: what enqueues jobs again and again.
 
-use serde::Deserialize;
+use redrive_server::wire::schedule::{ScheduleStatus, ScheduledRun};
 
 use crate::call::Reach;
 use crate::exit::Exit;
@@ -46,16 +46,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Verb::Pause(One { name }) => (name, "pause"),
         Verb::Resume(One { name }) => (name, "resume"),
     };
-    let answer = reach.service()?.act(&[SCHEDULES, &name, verb]).await?;
-    match answer.raw() {
-        document if reach.json && !document.trim().is_empty() => print::text(&print::one_line(&document))?,
-        _ if reach.json => {}
-        _ => print::line(&format!("{name} {}", if verb == "pause" { "is paused" } else { "goes on" }))?,
+    let service = reach.service()?;
+    service.act(&[SCHEDULES, &name, verb]).await?;
+    if reach.json {
+        return list::show_named(&service, &[SCHEDULES], &name).await;
     }
+    print::line(&format!("{name} {}", if verb == "pause" { "is paused" } else { "goes on" }))?;
     Ok(Exit::Done)
 }
 
-const COLUMNS: Columns<Schedule> = Columns {
+const COLUMNS: Columns<ScheduleStatus> = Columns {
     heads: &["SCHEDULE", "STATE", "KIND", "QUEUE", "NEXT", "TIMING"],
     spare: &["QUEUE", "KIND"],
     row: |schedule, look| {
@@ -64,36 +64,19 @@ const COLUMNS: Columns<Schedule> = Columns {
             Cell::state(if schedule.paused { "paused" } else { "open" }),
             Cell::text(&schedule.kind),
             Cell::text(&schedule.queue),
-            Cell::age(schedule.upcoming.first().copied(), look),
+            Cell::age(schedule.upcoming.first().copied().filter(|_| !schedule.paused), look),
             Cell::text(&schedule.timing),
         ]
     },
     none: "there are no schedules",
 };
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Schedule {
-    name: String,
-    kind: String,
-    queue: String,
-    timing: String,
-    paused: bool,
-    upcoming: Vec<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Enqueued {
-    job_id: String,
-}
-
 async fn run_now(reach: &Reach, name: &str) -> anyhow::Result<Exit> {
     let answer = reach.service()?.act(&[SCHEDULES, name, "run-now"]).await?;
     if reach.json {
         print::text(&print::one_line(&answer.raw()))?;
     } else {
-        print::line(&answer.read::<Enqueued>()?.job_id)?;
+        print::line(&answer.read::<ScheduledRun>()?.job_id)?;
     }
     Ok(Exit::Done)
 }

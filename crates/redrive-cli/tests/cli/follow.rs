@@ -6,7 +6,7 @@ use std::time::Instant;
 use redrive_testkit::servers::Postgres;
 use serde_json::json;
 
-use crate::session::{Session, text};
+use crate::session::{Session, ended, text};
 use crate::stage::{Launch, PATIENCE, Reply, Target, eventually, redrive};
 
 fn interrupt(child: &Child) {
@@ -25,11 +25,14 @@ async fn a_task_that_another_node_works_on_is_followed_too() {
     let back = Launch::new(folder.path()).flags(&["--store", &store]).start();
     let target = Target::start(|call| Reply::status(if call.attempt() == 1 { 503 } else { 200 })).await;
     let url = target.url("/");
-    let output = redrive(folder.path())
+    let child = redrive(folder.path())
         .env("REDRIVE_URL", format!("http://{}", front.address))
         .args(["task", "create", &url, "--wait"])
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
+    let output = ended(child);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
     assert!(
@@ -105,7 +108,7 @@ async fn an_interrupt_leaves_an_operation_running_and_says_how_to_stop_it() {
     })
     .await;
     interrupt(&child);
-    let output = child.wait_with_output().unwrap();
+    let output = ended(child);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains(&format!("`redrive operation stop {id}` stops it")), "{said}");

@@ -9,6 +9,7 @@ mod errors;
 mod export;
 mod follow;
 mod guide;
+mod library;
 mod pipes;
 mod session;
 mod shells;

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-use crate::stage::{Launch, Reply, Service, Target, redrive};
+use crate::stage::{Launch, PATIENCE, Reply, Service, Target, redrive};
 
 /// Columns of a cell that says when or how long, with the gap after it.
 const TIME_CELL: usize = 12;
@@ -24,7 +25,11 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    /// The same in a folder that may have a store already.
+    pub(crate) async fn start_in(folder: tempfile::TempDir) -> Self {
         let service = Launch::new(folder.path()).start();
         let target = Target::start(|call| match call.path.as_str() {
             "/missing" => Reply::status(404),
@@ -173,7 +178,18 @@ fn outcome(command: &mut Command, input: &str) -> Output {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // It may end without reading.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    ended(child)
+}
+
+/// What a command came to; one that does not end is killed, and has failed.
+pub(crate) fn ended(child: Child) -> Output {
+    let id = child.id();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    told.recv_timeout(PATIENCE * 2).map(Result::unwrap).unwrap_or_else(|_| {
+        let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+        panic!("a command does not end");
+    })
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -206,6 +222,8 @@ fn settle(value: &mut Value) {
             for (name, value) in fields {
                 match name.as_str() {
                     name if name.ends_with("At") && value.is_number() => *value = "TIME".into(),
+                    "upcoming" => *value = "TIMES".into(),
+                    "settledUntil" => *value = "TIME".into(),
                     "attemptsPerSecond" | "startLag" => *value = "VARIES".into(),
                     "now" if value.is_number() => *value = "TIME".into(),
                     "durationMs" | "oldestDueMs" | "latencyMs" if value.is_number() => *value = "SPAN".into(),
