@@ -37,6 +37,9 @@ serve)
     done
     cat "$GUIDE_STATE/serve.out" ;;
 demo) exec "$GUIDE_REDRIVE" "$@" --listen 127.0.0.1:0 --seconds 1 ;;
+# Commands that a reader would need no address for, since theirs is the default one.
+task | job | dead | operation | policy | queue | schedule | node | top)
+    REDRIVE_URL="$GUIDE_URL" exec "$GUIDE_REDRIVE" "$@" ;;
 *) exec "$GUIDE_REDRIVE" "$@" ;;
 esac
 "#;
@@ -118,7 +121,7 @@ impl Stage {
         command.env("PATH", format!("{}:{path}", self.state().join("bin").display()));
         command.env("GUIDE_STATE", self.state()).env("GUIDE_REDRIVE", env!("CARGO_BIN_EXE_redrive"));
         command.env("REDRIVE_LISTEN", format!("127.0.0.1:{}", self.ports[0]));
-        command.env("REDRIVE_URL", format!("http://127.0.0.1:{}", self.ports[0]));
+        command.env_remove("REDRIVE_URL").env("GUIDE_URL", format!("http://127.0.0.1:{}", self.ports[0]));
         command.env("GUIDE_PYTHON", tools.join("psycopg/bin/python"));
         command.env("NODE_PATH", tools.join("pg/node_modules")).env("HOME", self.folder.path());
         command.env("COLUMNS", "100").env_remove("REDRIVE_STORE").env_remove("REDRIVE_API_KEY");
@@ -149,7 +152,7 @@ fn script(stage: &Stage, performed: &[&Block]) -> String {
             serves = false;
         }
         let serves_itself = text.contains("redrive serve");
-        if block.text.contains("7373") && !serves && !serves_itself && block.word("write").is_none() {
+        if calls_a_service(block) && !serves && !serves_itself {
             script.push_str("redrive serve > /dev/null\n");
             serves = true;
         }
@@ -169,6 +172,14 @@ fn script(stage: &Stage, performed: &[&Block]) -> String {
         let _ = writeln!(script, "{run} > {file}.out 2> {file}.err");
     }
     script
+}
+
+/// Whether a reader would have started a service before.
+fn calls_a_service(block: &Block) -> bool {
+    let nouns = ["task", "job", "dead", "operation", "queue", "schedule", "node", "top"];
+    let commands = nouns.map(|noun| format!("redrive {noun} "));
+    let called = block.text.contains("7373") || commands.iter().any(|noun| block.text.contains(noun));
+    called && block.word("write").is_none()
 }
 
 /// The shell with everything that it started; nothing of it is left when this value is gone.
