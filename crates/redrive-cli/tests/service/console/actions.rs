@@ -106,8 +106,15 @@ impl Person<'_> {
     }
 
     pub(super) async fn acts_on_those_selected(&self) {
-        let ids = [self.scene.later("/pick/1").await, self.scene.later("/pick/2").await, self.scene.later("/pick/3").await];
-        let pick = format!("/console/tasks?subject={}", self.scene.works.url("/pick").replace(':', "%3A").replace('/', "%2F"));
+        let ids = [
+            self.scene.later("/pick/1").await,
+            self.scene.later("/pick/2").await,
+            self.scene.later("/pick/3").await,
+        ];
+        let pick = format!(
+            "/console/tasks?subject={}",
+            self.scene.works.url("/pick").replace(':', "%3A").replace('/', "%2F")
+        );
         self.open(&pick).await;
         let disabled = "return document.querySelector('button[value=cancel]').disabled";
         assert_eq!(self.browser.run(disabled).await, json!(true), "nothing is selected yet");
@@ -149,7 +156,8 @@ impl Person<'_> {
         let dead = format!("/console/jobs/{}", self.scene.exhausted);
         self.open(&dead).await;
         let page = self.browser.text(&self.see("main").await).await;
-        for text in ["attempts exhausted", "3 of 3", "503", "authorization", "••••••", "x-order"] {
+        for text in ["attempts exhausted", "3 of 3", "503", "authorization", "••••••", "x-order"]
+        {
             assert!(page.contains(text), "{text} is missing: {page}");
         }
         assert!(!page.contains("hush"), "a secret is shown");
@@ -200,7 +208,11 @@ impl Person<'_> {
         self.see("h1 .pending").await;
         self.scene.client.post(&format!("/jobs/{id}/run-now"), &json!({})).await.json(200);
         self.see("h1 .succeeded").await;
-        assert_eq!(self.browser.run("return window.same").await, json!(true), "the page was not loaded again");
+        assert_eq!(
+            self.browser.run("return window.same").await,
+            json!(true),
+            "the page was not loaded again"
+        );
         self.click("#live").await;
         assert_eq!(self.browser.text(&self.see("#live").await).await, "Live: off");
         self.click("#live").await;
@@ -272,12 +284,19 @@ impl Person<'_> {
         self.fill("[name=maxAttempts]", "5").await;
         self.choose("[name=jitterType]", "PROPORTIONAL").await;
         self.fill("[name=jitterFraction]", "0.2").await;
-        let redrawn = format!("const s = document.querySelector('#waits svg'); return s && s.outerHTML !== {before} && s.getAttribute('aria-label').includes('attempt 5')");
+        let redrawn = format!(
+            "const s = document.querySelector('#waits svg'); return s && s.outerHTML !== {before} && s.getAttribute('aria-label').includes('attempt 5')"
+        );
         until(self.browser, "the drawing follows the fields", &redrawn).await;
         assert_eq!(self.browser.run("return window.same").await, json!(true));
         keep(self.browser, "designer-changed").await;
         self.fill("[name=jitterFraction]", "7").await;
-        until(self.browser, "what is wrong is said", "return document.querySelector('#preview .problem')?.textContent.includes('jitterFraction')").await;
+        until(
+            self.browser,
+            "what is wrong is said",
+            "return document.querySelector('#preview .problem')?.textContent.includes('jitterFraction')",
+        )
+        .await;
         self.fill("[name=jitterFraction]", "0.5").await;
         self.click("button[formaction='/console/policies/save']").await;
         self.told("Saved").await;
@@ -285,7 +304,10 @@ impl Person<'_> {
         self.click("button[formaction='/console/policies/save']").await;
         self.told("Saved").await;
         let saved = self.scene.client.get("/retry-policies/mail").await.json(200);
-        assert_eq!((&saved["version"], &saved["maxAttempts"], &saved["jitterFraction"]), (&json!(2), &json!(6), &json!(0.5)));
+        assert_eq!(
+            (&saved["version"], &saved["maxAttempts"], &saved["jitterFraction"]),
+            (&json!(2), &json!(6), &json!(0.5))
+        );
         self.open("/console/policies").await;
         self.confirm("button[aria-label='Remove mail']").await;
         self.told("Removed").await;
@@ -375,7 +397,10 @@ impl Person<'_> {
         self.see("#overview").await;
         self.open(&format!("/console/jobs/{}", self.scene.delayed)).await;
         self.see("#why").await;
-        assert_eq!(self.browser.run("return document.querySelectorAll('main button').length").await, json!(0));
+        assert_eq!(
+            self.browser.run("return document.querySelectorAll('main button').length").await,
+            json!(0)
+        );
         keep(self.browser, "task-read-only").await;
         self.open("/console/keys").await;
         let refused = self.browser.text(&self.see("main").await).await;

@@ -34,7 +34,11 @@ pub(super) async fn inspect(browser: &Browser, page: &Inspect<'_>) {
     browser.resize(PHONE).await;
     review(browser, name, "on a phone").await;
     let widest = "return [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll')).map((e) => e.outerHTML.slice(0, 120)).slice(0, 3)";
-    assert!(browser.fits().await, "{name} must be scrolled sideways on a phone: {}", browser.run(widest).await);
+    assert!(
+        browser.fits().await,
+        "{name} must be scrolled sideways on a phone: {}",
+        browser.run(widest).await
+    );
     keep(browser, &format!("{name}-phone")).await;
     browser.resize(DESKTOP).await;
     let logged = browser.logged().await;

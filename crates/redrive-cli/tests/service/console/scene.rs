@@ -130,7 +130,10 @@ impl Scene {
 
     /// The page of the origin that does not work.
     pub(super) fn origin_page(&self) -> String {
-        format!("/console/origins/of?origin={}", self.broken.origin().replace("://", "%3A%2F%2F").replace(':', "%3A"))
+        format!(
+            "/console/origins/of?origin={}",
+            self.broken.origin().replace("://", "%3A%2F%2F").replace(':', "%3A")
+        )
     }
 
     /// A task that is due in an hour.
@@ -145,7 +148,10 @@ impl Scene {
 
     /// Waits until a job is in a state.
     pub(super) async fn until(&self, id: &str, state: &str) {
-        eventually(&format!("{id} is {state}"), async || (self.job(id).await["state"] == state).then_some(())).await;
+        eventually(&format!("{id} is {state}"), async || {
+            (self.job(id).await["state"] == state).then_some(())
+        })
+        .await;
     }
 
     pub(super) async fn end(self) {
@@ -179,7 +185,13 @@ async fn past(client: &Client, broken: &Target, works: &Target) -> (String, Stri
         ends.push(client.create(&task).await);
     }
     for number in 0..4 {
-        ends.push(client.create(&json!({"targetUrl": broken.url("/gone"), "idempotencyKey": format!("gone-{number}")})).await);
+        ends.push(
+            client
+                .create(
+                    &json!({"targetUrl": broken.url("/gone"), "idempotencyKey": format!("gone-{number}")}),
+                )
+                .await,
+        );
         ends.push(client.create(&json!({"targetUrl": works.url(&format!("/order/{number}"))})).await);
     }
     for id in &ends {
@@ -195,7 +207,8 @@ async fn past(client: &Client, broken: &Target, works: &Target) -> (String, Stri
 async fn jobs(library: &Redrive, client: &Client) -> (String, String) {
     let at = |id: JobId| id.to_string();
     let publishing = at(library.enqueue(Publish { article: "Retries".into() }).await.unwrap().id());
-    let charged = at(library.enqueue(Charge { euros: 7, token: "hush".into() }).queue("bank").await.unwrap().id());
+    let charged =
+        at(library.enqueue(Charge { euros: 7, token: "hush".into() }).queue("bank").await.unwrap().id());
     let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin").unwrap();
     library.schedule("nightly", nightly, Report {}).missed(Missed::Once).await.unwrap();
     library.schedule("hourly", Schedule::every(Duration::from_secs(3600)), Report {}).await.unwrap();
