@@ -94,7 +94,7 @@ impl Query {
     }
 
     /// Narrows it to this id and newer ones.
-    pub(crate) fn from_id(mut self, id: Option<Uuid>) -> Self {
+    pub(crate) fn since_id(mut self, id: Option<Uuid>) -> Self {
         self.is("id >= $", id, Type::UUID);
         self
     }

@@ -121,7 +121,7 @@ impl Look<'_> {
         let (oldest, jobs): (Option<Uuid>, i64) =
             (first.try_get("oldest").sorted()?, first.try_get("jobs").sorted()?);
         let oldest = oldest.filter(|_| jobs == most);
-        let query = self.query().from_id(oldest);
+        let query = self.query().since_id(oldest);
         let mut page = self.cut(list::run(self.inner, &query.sql(self.limit + 1), &query).await?);
         if page.next.is_none() {
             page.next = oldest.map(|id| Cursor::Job(JobId(id)));

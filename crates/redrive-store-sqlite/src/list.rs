@@ -84,7 +84,7 @@ impl Query {
     }
 
     /// Narrows it to this id and newer ones.
-    pub(crate) fn from_id(mut self, id: &[u8]) -> Self {
+    pub(crate) fn since_id(mut self, id: &[u8]) -> Self {
         self.is("id >=", Some(id.to_vec()));
         self
     }

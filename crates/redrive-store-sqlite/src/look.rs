@@ -160,7 +160,7 @@ impl Look<'_> {
             statement.query_row((&newest, self.most), |row| row.get(0)).optional().sorted()?;
         let mut query = self.query(self.filter);
         if let Some(oldest) = &oldest {
-            query = query.from_id(oldest);
+            query = query.since_id(oldest);
         }
         let mut page = self.cut(list::run(self.conn, self.lanes, query, by, self.limit + 1)?);
         if page.next.is_none() {

@@ -90,7 +90,6 @@ pub struct SeriesPoint {
 #[into_params(parameter_in = Query)]
 pub struct OriginSeriesQuery {
     /// The origin, as `GET /origins` names it.
-    #[param(max_length = 2048)]
     pub origin: String,
     /// How far back; an hour when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
