@@ -5,7 +5,7 @@ use std::time::Duration;
 use redrive_core::{Reason, Verdict};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{Answer, Stage};
 
 #[tokio::test]
 async fn a_policy_is_registered_once_and_edited_by_versions() {
@@ -95,8 +95,7 @@ async fn a_preview_shows_bounds_mean_and_totals() {
 
 /// Three tasks under a policy of eight attempts: one that the target took at the third attempt, one it never took, and one it
 /// took at once.
-#[tokio::test]
-async fn failures_of_late_are_driven_again_on_paper() {
+async fn failures_of_late() -> (Stage, redrive_testkit::ManualClock) {
     let clock = redrive_testkit::ManualClock::new();
     let options = redrive_store_sqlite::Options::default().with_clock(clock.clone());
     let store = redrive_store_sqlite::SqliteStore::open_in_memory_with(options).unwrap();
@@ -122,12 +121,22 @@ async fn failures_of_late_are_driven_again_on_paper() {
         }
         clock.advance(Duration::from_secs(10));
     }
-    let replay = async |policy: Value, more: Value| {
-        let mut request = json!({"policy": policy});
-        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        stage.post("/retry-policies/replay", request).await
-    };
-    let fixed = |attempts: u32, delay: u32| json!({"maxAttempts": attempts, "backoffType": "FIXED", "initialDelayMs": delay, "jitterType": "NONE"});
+    (stage, clock)
+}
+
+async fn replay(stage: &Stage, policy: Value, more: Value) -> Answer {
+    let mut request = json!({"policy": policy});
+    request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    stage.post("/retry-policies/replay", request).await
+}
+
+fn fixed(attempts: u32, delay: u32) -> Value {
+    json!({"maxAttempts": attempts, "backoffType": "FIXED", "initialDelayMs": delay, "jitterType": "NONE"})
+}
+
+#[tokio::test]
+async fn failures_of_late_are_driven_again_on_paper() {
+    let (stage, clock) = failures_of_late().await;
     // Really: three attempts, then four; the one that worked took 20 s.
     let actual = json!({"attempts": 7, "exhausted": 1, "succeeded": 1, "meanMsToSuccess": 20_000});
     // On paper each attempt takes the 12 ms that it really took.
@@ -143,14 +152,14 @@ async fn failures_of_late_are_driven_again_on_paper() {
             json!({"attempts": 2, "exhausted": 2, "succeeded": 0}),
         ),
     ] {
-        let shown = replay(policy.clone(), json!({})).await.body;
+        let shown = replay(&stage, policy.clone(), json!({})).await.body;
         assert_eq!(
             (&shown["lookedAt"], &shown["complete"], &shown["tasks"]),
             (&json!(3), &json!(true), &json!(2))
         );
         assert_eq!((&shown["actual"], &shown["replayed"]), (&actual, &replayed), "{policy}");
     }
-    let others = replay(fixed(8, 1), json!({"policyId": "other"})).await.body;
+    let others = replay(&stage, fixed(8, 1), json!({"policyId": "other"})).await.body;
     assert_eq!((&others["tasks"], &others["lookedAt"]), (&json!(0), &json!(0)));
     for (policy, more, field) in [
         (json!({"maxAttempts": 0}), json!({}), "policy.maxAttempts"),
@@ -158,10 +167,10 @@ async fn failures_of_late_are_driven_again_on_paper() {
         (json!({}), json!({"days": 0}), "days"),
         (json!({}), json!({"weeks": 1}), "weeks"),
     ] {
-        let refused = replay(policy, more).await;
+        let refused = replay(&stage, policy, more).await;
         assert_eq!(refused.problem(), (422, "INVALID", Some(field)), "{}", refused.body);
     }
     clock.advance(Duration::from_secs(8 * 24 * 60 * 60));
-    assert_eq!(replay(fixed(8, 1), json!({})).await.body["tasks"], 0, "a week ago");
-    assert_eq!(replay(fixed(8, 1), json!({"days": 30})).await.body["tasks"], 2);
+    assert_eq!(replay(&stage, fixed(8, 1), json!({})).await.body["tasks"], 0, "a week ago");
+    assert_eq!(replay(&stage, fixed(8, 1), json!({"days": 30})).await.body["tasks"], 2);
 }
