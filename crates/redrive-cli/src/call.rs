@@ -182,11 +182,12 @@ impl Service {
     }
 
     fn unreachable(&self, error: reqwest::Error) -> CallError {
-        CallError::Unreachable {
-            url: self.address().to_owned(),
-            cause: root_cause(&error),
-            timeout: error.is_timeout(),
-        }
+        let silence = match () {
+            () if error.is_timeout() => Silence::TooLong,
+            () if error.is_body() || error.is_decode() => Silence::BrokeOff,
+            () => Silence::Nobody,
+        };
+        CallError::Unreachable { url: self.address().to_owned(), cause: root_cause(&error), silence }
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> CallError {
@@ -289,14 +290,14 @@ pub(crate) struct Refusal {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     /// Nothing answers.
-    #[error("{}", unreachable_text(url, cause, *timeout))]
+    #[error("{}", unreachable_text(url, cause, *silence))]
     Unreachable {
         /// Where nothing answers.
         url: String,
         /// Why not.
         cause: String,
-        /// Whether it was waited for in vain.
-        timeout: bool,
+        /// How it shows.
+        silence: Silence,
     },
     /// The service does not do it.
     #[error("{}", refused_text(*status, refusal, *keyed, url))]
@@ -350,12 +351,32 @@ fn is_unknown_path(refusal: &Refusal) -> bool {
     refusal.code == "METHOD_NOT_ALLOWED" || refusal.detail.starts_with("there is no such path")
 }
 
-fn unreachable_text(url: &str, cause: &str, timeout: bool) -> String {
-    if timeout {
-        return format!("{url} does not answer in time: look at the service's log, or at /readyz there");
+/// How it shows that a service cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// No connection comes about.
+    Nobody,
+    /// It was waited for in vain.
+    TooLong,
+    /// The connection ended within the answer.
+    BrokeOff,
+}
+
+fn unreachable_text(url: &str, cause: &str, silence: Silence) -> String {
+    match silence {
+        Silence::TooLong => {
+            format!("{url} does not answer in time: look at the service's log, or at /readyz there")
+        }
+        Silence::BrokeOff => {
+            format!("the answer of {url} broke off ({cause}): try again, or look at its log")
+        }
+        Silence::Nobody if url.starts_with("https:") => {
+            format!("nothing answers at {url} as it should ({cause}): REDRIVE_URL says where to look")
+        }
+        Silence::Nobody => format!(
+            "nothing answers at {url}: is `redrive serve` running? REDRIVE_URL says where to look ({cause})"
+        ),
     }
-    let hint = if url.starts_with("https:") { "" } else { "is `redrive serve` running? " };
-    format!("nothing answers at {url}: {hint}REDRIVE_URL says where to look ({cause})")
 }
 
 fn refused_text(status: u16, refusal: &Refusal, keyed: bool, url: &str) -> String {

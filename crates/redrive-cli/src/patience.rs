@@ -35,10 +35,11 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Silence;
 
     fn silence() -> anyhow::Error {
         let (url, cause) = ("http://x".to_owned(), "refused".to_owned());
-        anyhow::Error::new(CallError::Unreachable { url, cause, timeout: false })
+        anyhow::Error::new(CallError::Unreachable { url, cause, silence: Silence::Nobody })
     }
 
     #[test]

@@ -68,14 +68,16 @@ async fn an_export_goes_on_where_it_was_cut_off() {
     let output = session.command(&arguments).env("REDRIVE_URL", proxy).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{said}");
-    assert!(
-        said.contains("cut off after 1000 dead letters; run the same command again and it goes on"),
-        "{said}"
-    );
-    // A crash may leave more behind than was complete.
+    // Pages may be short, but the first one is there.
     let path = session.folder.path().join("dead.ndjson");
     let mut torn = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(torn.lines().count(), 1000);
+    let written = torn.lines().count();
+    assert!((1..LETTERS).contains(&written), "{written}: {said}");
+    let words = format!(
+        "cut off after {written} dead letters; run the same command again and it goes on: the answer of"
+    );
+    assert!(said.contains(&words), "{said}");
+    // A crash may leave more behind than was complete.
     torn += r#"{"taskId": "torn"#;
     std::fs::write(&path, torn).unwrap();
 
