@@ -124,11 +124,19 @@ const ATTEMPTS: Columns<TaskAttempt> = Columns {
             Cell::state(&attempt.outcome),
             Cell::maybe(attempt.response_status.map(|status| status.to_string())),
             Cell::span(attempt.wait_ms),
-            Cell::maybe(attempt.error_message.as_deref()),
+            Cell::maybe(said(attempt)),
         ]
     },
     none: "no attempt was made yet",
 };
+
+/// What went wrong, and how the answer began.
+fn said(attempt: &TaskAttempt) -> Option<String> {
+    match (&attempt.error_message, &attempt.response_excerpt) {
+        (Some(error), Some(excerpt)) if !excerpt.trim().is_empty() => Some(format!("{error}: {excerpt}")),
+        (error, _) => error.clone(),
+    }
+}
 
 async fn get(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit> {
     let answer = service.get(&[TASKS, id], &Query::new()).await?;

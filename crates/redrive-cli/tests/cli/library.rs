@@ -51,7 +51,7 @@ async fn leave_behind(folder: &std::path::Path) -> (JobId, JobId) {
     let worker = redrive
         .worker()
         .on(publish)
-        .on(|_: Report, _: Context| async { Err::<(), _>(JobError::reject("no such report")) });
+        .on(|_: Report, _: Context| async { Err::<(), _>(JobError::reject("no such\x1b[2J report")) });
     let ended =
         tokio::spawn(async move { worker.run_until(async { stopped.await.unwrap_or_default() }).await });
     eventually("both have come to rest", async || {
