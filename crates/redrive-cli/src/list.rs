@@ -187,9 +187,9 @@ pub(crate) async fn show_named(service: &Service, path: &[&str], name: &str) -> 
         name: String,
     }
     let page: RawPage = service.get(path, &Query::new()).await?.read()?;
-    let is_meant = |item: &Box<RawValue>| {
+    let is_meant = |item: &RawValue| {
         name == "*" || serde_json::from_str::<Named>(item.get()).is_ok_and(|named| named.name == name)
     };
-    print::documents(&page.items.into_iter().filter(is_meant).collect::<Vec<_>>())?;
+    print::documents(&page.items.into_iter().filter(|item| is_meant(item)).collect::<Vec<_>>())?;
     Ok(Exit::Done)
 }

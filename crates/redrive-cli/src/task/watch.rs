@@ -147,7 +147,7 @@ async fn heard(events: &mut Option<reqwest::Response>) -> bool {
 fn waiting(task: &Task, now: i64) -> String {
     match (task.status, task.next_attempt_at) {
         (Some(Status::InFlight), _) => format!("attempt {} is under way", task.attempt_number),
-        (_, Some(at)) if at > now => format!("next attempt {}", when::age(at, now)),
+        (_, Some(at)) if at > now => format!("next attempt in {}", when::span(at.abs_diff(now))),
         _ => "due".to_owned(),
     }
 }

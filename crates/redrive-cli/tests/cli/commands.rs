@@ -332,6 +332,16 @@ async fn how_it_fares() {
     session.run(&["top", "--once", "--json"]);
     session.run(&["node", "list"]);
     session.run(&["node", "list", "--json"]);
+    // A key of one tenant does not see what all share.
+    let admin = session.quietly(&["key", "create", "--name", "ops", "--scope", "admin"], 0);
+    let file = session.file("admin", &admin);
+    let create = ["key", "create", "--name", "shop", "--tenant", "shop", "--scope", "read", "--api-key-file"];
+    let shop = session.quietly(&[&create[..], &[file.to_str().unwrap()]].concat(), 0);
+    for command in [&["top", "--once"][..], &["node", "list"]] {
+        session.run_as(command, |command| {
+            command.env("REDRIVE_API_KEY", &shop);
+        });
+    }
     session.check("top");
 }
 
