@@ -90,8 +90,13 @@ impl Stage {
     fn here(&self, text: &str) -> String {
         let mut text = text.replace("cargo run --release -- ", "redrive ").replace("0.0.0.0:", "127.0.0.1:");
         text = text.replace("https://example.com", "http://127.0.0.1:7373");
-        for (named, port) in PORTS.iter().zip(&self.ports) {
-            text = text.replace(named, &port.to_string());
+        // By way of marks, since a port may have the digits of another one's name in it.
+        let mark = |place: usize| format!("\u{1}{place}\u{1}");
+        for (place, named) in PORTS.iter().enumerate() {
+            text = text.replace(named, &mark(place));
+        }
+        for (place, port) in self.ports.iter().enumerate() {
+            text = text.replace(&mark(place), &port.to_string());
         }
         if let Some(postgres) = &self.postgres {
             for login in ["me:secret@", "me@"] {

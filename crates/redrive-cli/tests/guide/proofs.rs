@@ -1,4 +1,4 @@
-//! The page on failures names tests; each of them is there.
+//! What pages claim is backed: tests that are named as proofs exist, figures are those of the README.
 
 use std::path::Path;
 
@@ -39,4 +39,26 @@ fn every_test_that_is_named_as_a_proof_exists() {
     assert!(proofs.len() > 30, "{proofs:?}");
     let missing: Vec<&str> = proofs.into_iter().filter(missing).collect();
     assert!(missing.is_empty(), "no test has these names: {missing:?}");
+}
+
+/// Thousands in tables: figures that were measured.
+fn figures(text: &str) -> Vec<&str> {
+    let rows = text.lines().filter(|line| line.starts_with('|'));
+    let words = rows.flat_map(|row| row.split(|c: char| !(c.is_ascii_digit() || c == ',')));
+    let words = words.map(|word| word.trim_matches(','));
+    words.filter(|word| word.split_once(',').is_some_and(|(_, rest)| rest.len() >= 3)).collect()
+}
+
+#[test]
+fn figures_in_the_guide_are_those_that_were_measured() {
+    let all = pages();
+    let of = |path: &str| all.iter().find(|page| page.path == path).unwrap();
+    let measured = figures(&of("README.md").text);
+    for path in ["docs/stores.md", "docs/production.md"] {
+        let claimed = figures(&of(path).text);
+        assert!(claimed.len() >= 3, "{path}: {claimed:?}");
+        for figure in claimed {
+            assert!(measured.contains(&figure), "{path} says {figure}, which the README did not measure");
+        }
+    }
 }
