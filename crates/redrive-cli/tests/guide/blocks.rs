@@ -5,7 +5,7 @@ use yaml_rust2::YamlLoader;
 
 use crate::pages::{Page, pages, root};
 
-/// A fenced block. Its info string is a language, then words: `output`, `fresh`, `file=PATH`, `write=NAME`,
+/// A fenced block. Its info string is a language, then words: `output`, `about`, `fresh`, `file=PATH`, `write=NAME`,
 /// `not-run="reason"`.
 pub(crate) struct Block {
     /// Where it begins, for people.
@@ -91,7 +91,7 @@ fn every_block_is_run_or_held_against_something() {
         } else if let Err(problem) = hold(&block) {
             problems.push(format!("{}: {problem}", block.place));
         }
-        let known = ["output", "fresh", "file", "write", "not-run"];
+        let known = ["output", "about", "fresh", "file", "write", "not-run"];
         if let Some((word, _)) = block.words.iter().find(|(word, _)| !known.contains(&word.as_str())) {
             problems.push(format!("{}: {word:?} is no word of an info string here", block.place));
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redrive_testkit::servers::{Postgres, Redis};
 
 use crate::blocks::{Block, blocks};
-use crate::compare::matches;
+use crate::compare::{matches, matches_about};
 use crate::pages::{Page, pages, root};
 
 /// More than any page needs on a busy machine.
@@ -245,11 +245,16 @@ fn perform(page: &Page) -> Result<usize, String> {
             if printed.is_some_and(|(_, _, printed)| *printed != said) {
                 return Err(format!("{} said {said}", block.place));
             }
-        } else if block.word("output").is_some() && !matches(&block.text, &said) {
+        } else if block.word("output").is_some() && !shows(block, &said) {
             return Err(format!("{}: shown is\n{}\n-- but it said\n{said}", block.place, block.text));
         }
     }
     Ok(number)
+}
+
+fn shows(block: &Block, said: &str) -> bool {
+    let about = block.word("about").is_some();
+    if about { matches_about(&block.text, said) } else { matches(&block.text, said) }
 }
 
 /// Pictures that a page shows and whose making it tells are what its commands have drawn; `UPDATE_DOCS=1` takes new ones.
