@@ -73,6 +73,10 @@ impl Service {
             let text = format!("{url:?} is no address of a service; write REDRIVE_URL like {DEFAULT_URL}");
             Exit::Usage.because(text)
         })?;
+        if !base.username().is_empty() || base.password().is_some() {
+            // Not shown: what stands there is a secret.
+            return Err(Exit::Usage.because(format!("an address has no password in it; {KEY} has the key")));
+        }
         let mut headers = HeaderMap::new();
         if let Some(key) = key {
             let unreadable = |_| Exit::Usage.because("the API key has letters that no key has");
@@ -436,6 +440,8 @@ mod tests {
 
     #[test]
     fn a_key_is_not_shown() {
+        let error = Service::new("http://me:hunter2@127.0.0.1", None).unwrap_err().to_string();
+        assert!(error.contains("REDRIVE_API_KEY") && !error.contains("hunter2"), "{error}");
         let service = Service::new("http://127.0.0.1:1", Some("rdk_secret\n".to_owned())).unwrap();
         assert!(!format!("{service:?}").contains("rdk_secret"));
         assert!(is_loopback(&service.base));
