@@ -186,10 +186,12 @@ impl Service {
     }
 
     fn unreachable(&self, error: reqwest::Error) -> CallError {
-        let silence = match () {
-            () if error.is_timeout() => Silence::TooLong,
-            () if error.is_body() || error.is_decode() => Silence::BrokeOff,
-            () => Silence::Nobody,
+        let silence = if error.is_timeout() {
+            Silence::TooLong
+        } else if error.is_body() || error.is_decode() {
+            Silence::BrokeOff
+        } else {
+            Silence::Nobody
         };
         CallError::Unreachable { url: self.address().to_owned(), cause: root_cause(&error), silence }
     }

@@ -59,18 +59,18 @@ struct Put {
 const POLICIES: &str = "retry-policies";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    if let Verb::Preview(preview) = &arguments.verb {
-        return preview::run(preview, reach.json);
-    }
-    let service = reach.service()?;
-    match arguments.verb {
-        Verb::Put(put) => show(&reach, &service.put(&[POLICIES, &put.policy.id], &read(&put.file)?).await?),
-        Verb::Get(One { id }) => show(&reach, &service.get(&[POLICIES, &id], &Query::new()).await?),
+    let Arguments { verb, reach } = arguments;
+    match verb {
+        Verb::Put(put) => {
+            let policy = read(&put.file)?;
+            show(&reach, &reach.service()?.put(&[POLICIES, &put.policy.id], &policy).await?)
+        }
+        Verb::Get(One { id }) => show(&reach, &reach.service()?.get(&[POLICIES, &id], &Query::new()).await?),
         Verb::List(paging) => {
+            let service = reach.service()?;
             list::show(&reach, Pages::new(&service, &[POLICIES], Query::new(), &paging), &COLUMNS).await
         }
-        Verb::Preview(_) => Ok(Exit::Done),
+        Verb::Preview(preview) => preview::run(&preview, reach.json),
     }
 }
 
