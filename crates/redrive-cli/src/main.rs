@@ -69,7 +69,7 @@ enum Verb {
     Schedule(schedule::Arguments),
     /// See who works on the store
     Node(node::Arguments),
-    /// Follow and stop long work on many jobs
+    /// Begin, follow and stop long work on many jobs
     Operation(operation::Arguments),
     /// Watch how a service fares: rates, lag, depth, origins, problems, failures
     ///
@@ -90,7 +90,8 @@ enum Verb {
     /// Say what would hurt, with evidence and what to do
     ///
     /// Looks at a store and its server: durability, vacuum, indexes, clocks, connections, wake-ups; and at the running service
-    /// that --url or REDRIVE_URL names. It changes nothing, and needs no superuser. Ends with 0 when nothing is grave, and with 1 when something is or the store cannot be reached.
+    /// that --url or REDRIVE_URL names. It changes nothing, and needs no superuser. Ends with 0 when nothing is grave, and
+    /// with 1 when something is or the store cannot be reached.
     Doctor(doctor::Arguments),
     /// Measure the engine on this machine, beside raw probes
     Bench(bench::Arguments),
