@@ -83,7 +83,9 @@ pub(super) async fn list(
     let (filter, states) = query.filter();
     let mut wanted =
         filter.wanted(caller.tenant.as_ref()).map_err(|problem| problem.renamed("subject", "target"))?;
-    wanted.filter.states = states.to_vec();
+    if !states.is_empty() {
+        wanted.filter.states = states.to_vec();
+    }
     Ok(Json(api.tasks(&wanted, query.page()?).await?))
 }
 

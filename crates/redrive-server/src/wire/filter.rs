@@ -71,7 +71,7 @@ impl JobFilter {
     /// The engine's filter, narrowed to what a caller of this tenant may see.
     pub(crate) fn wanted(&self, own: Option<&Tenant>) -> Answer<Wanted> {
         let filter = Filter {
-            states: self.state.map(State::from).into_iter().collect(),
+            states: self.states(),
             tenant: tenant(own, self.tenant.as_deref())?,
             queue: self.queue.as_deref().map(Queue::new).transpose()?,
             kind: self.kind.as_deref().map(Kind::new).transpose()?,
@@ -86,6 +86,15 @@ impl JobFilter {
             finished_before: self.finished_before.map(Timestamp::from_ms),
         };
         Ok(Wanted { filter, text: Text::new(self.text.as_deref())? })
+    }
+
+    /// The states that can match: only what is dead has a reason, and a store finds dead letters by themselves.
+    fn states(&self) -> Vec<State> {
+        match (self.state, self.reason) {
+            (Some(state), _) => vec![state.into()],
+            (None, Some(_)) => vec![State::Dead],
+            (None, None) => Vec::new(),
+        }
     }
 }
 
