@@ -69,6 +69,10 @@ impl Look<'_> {
 
     /// A key has at most one job of each tenant.
     fn by_key(&self) -> Result<Looked, StoreError> {
+        if wanted_lanes(&self.lanes.snapshot(), self.filter).next().is_none() {
+            // An index cannot be prescribed where nothing can match.
+            return Ok(Looked { page: self.cut(Vec::new()), looked_at: 0 });
+        }
         let mut query = self.query(self.filter);
         if self.filter.tenant.is_none() {
             query = query.and(&format!("tenant IN (\n{})", include_str!("../sql/look_tenants.sql")));

@@ -232,6 +232,8 @@ async fn looks_of_any_size_add_up_to_the_list(stage: Stage) {
         filter(|f| f.kind = Some(kind("nothing"))),
         filter(|f| f.key = Some(key("k"))),
         filter(|f| (f.key, f.tenant) = (Some(key("k")), Some(tenant("acme")))),
+        filter(|f| (f.key, f.queue) = (Some(key("k")), Some(queue("nothing")))),
+        filter(|f| (f.key, f.states) = (Some(key("k")), vec![State::Pending, State::Dead])),
         filter(|f| f.tenant = Some(tenant("acme"))),
         filter(|f| f.reason = Some(Reason::AttemptsExhausted)),
         filter(|f| (f.states, f.finished_from) = (vec![State::Dead], Some(stage.now().before(ms(10))))),
