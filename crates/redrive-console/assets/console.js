@@ -150,11 +150,12 @@ function design() {
       place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
     }
   };
-  form.addEventListener("input", () => {
+  const follow = () => {
     applies();
     clearTimeout(timer);
     timer = setTimeout(() => { draw("preview").catch(() => say("The drawing could not be made.")); draw("replay").catch(() => {}); }, 250);
-  });
+  };
+  for (const event of ["input", "change"]) form.addEventListener(event, follow);
   applies();
 }
 

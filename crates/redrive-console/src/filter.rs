@@ -92,6 +92,12 @@ impl Filter {
         *self != plain
     }
 
+    /// Whether something narrows it that is seldom asked for.
+    pub(crate) fn narrows_further(&self) -> bool {
+        let seldom = [&self.policy_id, &self.reason, &self.tenant, &self.from, &self.to];
+        seldom.iter().any(|field| !field.is_empty())
+    }
+
     /// A page of the console with this filter.
     pub(crate) fn link(&self, path: &str, more: &[(&str, &str)]) -> String {
         query(path, self.pairs().into_iter().chain(more.iter().copied()))

@@ -1,7 +1,6 @@
 //! The console of the retry service: pages for people. It knows what the public API says and nothing else, so that it
 //! works the same on every store.
 
-mod ahead;
 mod api;
 mod assets;
 mod chart;
@@ -17,7 +16,7 @@ mod visitor;
 mod words;
 
 use axum::Router;
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 
 use crate::api::Api;
 
@@ -25,9 +24,11 @@ use crate::api::Api;
 /// goes through to `api`.
 pub fn router(api: Router) -> Router {
     let passed = api.clone().layer(from_fn(session::lend));
+    let api = Api::new(api);
     pages::routes()
+        .layer(from_fn_with_state(api.clone(), trouble::frame))
         .layer(from_fn(session::seed))
         .layer(from_fn(protect::headers))
-        .with_state(Api::new(api))
+        .with_state(api)
         .fallback_service(passed)
 }

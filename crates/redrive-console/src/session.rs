@@ -31,8 +31,12 @@ pub(crate) fn form_token(key: Option<&str>, seed: &Seed) -> String {
     hex(&bound)
 }
 
-/// Sees to it that a browser has a seed.
+/// Sees to it that a browser has a seed, and that its request names its host as HTTP/1 does.
 pub(crate) async fn seed(mut request: Request, next: Next) -> Response {
+    let named = request.uri().authority().and_then(|host| HeaderValue::try_from(host.as_str()).ok());
+    if let Some(host) = named {
+        request.headers_mut().entry(header::HOST).or_insert(host);
+    }
     if let Some(kept) = cookie(request.headers(), SEED).filter(|seed| is_seed(seed)).map(str::to_owned) {
         request.extensions_mut().insert(Seed(kept));
         return next.run(request).await;

@@ -1,13 +1,16 @@
 //! What may go wrong on the way to a page, in words and with a way out.
 
 use askama::Template;
+use axum::extract::{FromRequestParts as _, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use redrive_server::error::ProblemDetails;
 
-use crate::api::query;
+use crate::api::{Api, query};
 use crate::frame::{Frame, render_with};
 use crate::session;
+use crate::visitor::Visitor;
 
 /// Why there is no page.
 #[derive(Debug)]
@@ -133,6 +136,25 @@ struct Again<'a> {
     path: &'a str,
 }
 
+/// What a page about trouble says, for whoever writes it anew.
+#[derive(Debug, Clone)]
+struct Told {
+    status: StatusCode,
+    title: String,
+    text: String,
+    hint: &'static str,
+}
+
+impl Told {
+    fn page(&self, frame: Frame) -> Response {
+        let mut response = render_with(self.status, &Page { frame, text: &self.text, hint: self.hint });
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         if let Self::SignIn { next } = &self {
@@ -146,10 +168,25 @@ impl IntoResponse for Trouble {
             return render_with(StatusCode::OK, &Again { path });
         }
         let (status, title, text, hint) = self.page();
-        let mut response = render_with(status, &Page { frame: Frame::bare(title), text: &text, hint });
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
+        let told = Told { status, title, text, hint };
+        let mut response = told.page(Frame::bare(told.title.clone()));
+        response.extensions_mut().insert(told);
         response
+    }
+}
+
+/// Puts a page about trouble into the frame of whoever looks at it, where they are known: with their name on it, and a
+/// way to sign out.
+pub(crate) async fn frame(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut asked = parts.clone();
+    let response = next.run(Request::from_parts(parts, body)).await;
+    let Some(told) = response.extensions().get::<Told>().cloned() else { return response };
+    match Visitor::from_request_parts(&mut asked, &api).await {
+        Ok(visitor) => {
+            let frame = Frame { notice: None, ..visitor.frame(told.title.clone(), "") };
+            told.page(frame)
+        }
+        Err(_) => response,
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -61,7 +61,6 @@ pub(crate) fn per_cent(part: f64) -> String {
 }
 
 /// A span in its two largest units.
-#[expect(clippy::cast_precision_loss, reason = "seconds are shown with one digit after the point")]
 pub(crate) fn span(ms: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
     if ms < 1000 {
@@ -93,7 +92,6 @@ pub(crate) fn span_or_dash(ms: Option<u64>) -> String {
 }
 
 /// A number of bytes.
-#[expect(clippy::cast_precision_loss, reason = "sizes are shown with one digit after the point")]
 pub(crate) fn bytes(number: usize) -> String {
     match number {
         small if small < 1024 => format!("{small} bytes"),
@@ -105,6 +103,12 @@ pub(crate) fn bytes(number: usize) -> String {
 /// A text in lower case without underscores: `NOT_RETRYABLE` reads `not retryable`.
 pub(crate) fn plain(name: &str) -> String {
     name.to_lowercase().replace('_', " ")
+}
+
+/// A sentence with its first letter large.
+pub(crate) fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 /// Bytes as text.

@@ -29,6 +29,7 @@ async fn a_person_goes_through_each_page_and_each_action() {
     person.goes_by_keyboard().await;
     person.works_without_scripts().await;
     person.makes_a_key_that_may_only_look().await;
+    inspect::keep(&browser, "overview-later").await;
     let logged = browser.logged().await;
     assert!(logged.is_empty(), "the browser complains: {logged:?}");
     browser.close().await;

@@ -74,6 +74,7 @@ impl Unit {
 
     fn step(self, most: f64) -> f64 {
         match self {
+            Self::PerSecond if most <= 0.0 => 1.0,
             Self::Span => {
                 let fits = |span: &&u64| most <= as_f64(**span) * MARKS;
                 // Beyond that in whole months.

@@ -30,6 +30,17 @@ pub(crate) struct Stretch {
     pub(crate) words: String,
 }
 
+/// Where a line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With its last attempt.
+    Last,
+    /// At an instant that has been.
+    At(i64),
+    /// With the next attempt, which is planned for then.
+    Planned(i64),
+}
+
 /// The line of one run.
 #[derive(Debug, Template)]
 #[template(path = "timeline.html")]
@@ -65,11 +76,15 @@ struct Gap {
     planned: bool,
 }
 
-/// Draws a run that began at `begin`; `next` is when its next attempt is due.
-pub(crate) fn draw(run: u32, begin: i64, attempts: &[Stretch], next: Option<i64>) -> Timeline {
+/// Draws a run that began at `begin`.
+pub(crate) fn draw(run: u32, begin: i64, attempts: &[Stretch], until: End) -> Timeline {
     let begin = attempts.first().map_or(begin, |first| begin.min(first.from));
     let last = attempts.iter().map(|attempt| attempt.to).max().unwrap_or(begin);
-    let end = next.unwrap_or(last).max(last).max(begin + 1);
+    let end = match until {
+        End::Last => last,
+        End::At(at) | End::Planned(at) => at.max(last),
+    };
+    let end = end.max(begin + 1);
     let scale = |at: i64| {
         let part = (instant(at) - instant(begin)) / (instant(end) - instant(begin));
         MARGIN + part.clamp(0.0, 1.0) * (WIDTH - 2.0 * MARGIN)
@@ -81,12 +96,12 @@ pub(crate) fn draw(run: u32, begin: i64, attempts: &[Stretch], next: Option<i64>
         line.bar(attempt);
         before = attempt.to;
     }
-    if let Some(next) = next {
-        line.gap(before, next, true);
+    if until != End::Last {
+        line.gap(before, end, matches!(until, End::Planned(_)));
     }
     Timeline {
         title: format!("Run {run}"),
-        summary: summary(attempts, end.abs_diff(begin), next),
+        summary: summary(attempts, end.abs_diff(begin), until),
         begins: words::utc(begin),
         ends: words::utc(end),
         bars: line.bars,
@@ -137,12 +152,23 @@ fn room(text: &str) -> f64 {
     text.chars().map(|_| CHARACTER_WIDTH).sum()
 }
 
-fn summary(attempts: &[Stretch], all_ms: u64, next: Option<i64>) -> String {
+fn summary(attempts: &[Stretch], all_ms: u64, until: End) -> String {
+    if attempts.is_empty() {
+        let all = words::span(all_ms);
+        return match until {
+            End::Planned(_) => format!("no attempt yet; the first is planned {all} after the beginning"),
+            End::Last | End::At(_) => format!("no attempt is known, over {all}"),
+        };
+    }
     let said = words::counted(attempts.len() as u64, "attempt", "attempts");
     let spent: u64 = attempts.iter().map(|attempt| attempt.to.abs_diff(attempt.from)).sum();
-    let rest = if next.is_some() { "; the next one is planned at the end of the line" } else { "" };
+    let rest = if matches!(until, End::Planned(_)) {
+        "; the next one is planned at the end of the line"
+    } else {
+        ""
+    };
     let (all, spent) = (words::span(all_ms), words::span(spent));
-    format!("{said} over {all}, of which {spent} were spent in attempts and the rest in waits{rest}")
+    format!("{said} over {all}: {spent} in attempts, the rest in waits{rest}")
 }
 
 #[cfg(test)]
@@ -155,23 +181,23 @@ mod tests {
 
     #[test]
     fn attempts_and_waits_are_to_scale() {
-        let line = draw(1, 0, &[attempt(1, 0, 1000), attempt(2, 3000, 4000)], Some(8000));
+        let line = draw(1, 0, &[attempt(1, 0, 1000), attempt(2, 3000, 4000)], End::Planned(8000));
         assert_eq!((line.bars.len(), line.gaps.len()), (2, 2));
         let number = |text: &String| text.parse::<f64>().unwrap();
         let long: Vec<f64> = line.gaps.iter().map(|gap| number(&gap.to) - number(&gap.from)).collect();
         assert!((long[1] / long[0] - 2.0).abs() < 0.01, "{long:?}");
         assert!(line.gaps[1].planned && !line.gaps[0].planned);
-        assert!(line.summary.starts_with("2 attempts over 8 s, of which 2 s"), "{}", line.summary);
+        assert!(line.summary.starts_with("2 attempts over 8 s: 2 s in attempts"), "{}", line.summary);
     }
 
     #[test]
     fn a_short_attempt_is_seen_and_labels_do_not_overlap() {
         let many: Vec<Stretch> =
             (0..200).zip(0..).map(|(n, at)| attempt(n, at * 1000, at * 1000 + 1)).collect();
-        let line = draw(1, 0, &many, None);
+        let line = draw(1, 0, &many, End::Last);
         assert!(line.bars.iter().all(|bar| bar.width.parse::<f64>().unwrap() >= ATTEMPT_WIDTH_MIN));
         assert!(line.bars.iter().filter(|bar| !bar.label.is_empty()).count() < 100);
-        let html = draw(1, 5, &[], None).to_string();
-        assert!(html.contains("0 attempts"), "{html}");
+        let html = draw(1, 5, &[], End::At(9)).to_string();
+        assert!(html.contains("no attempt is known"), "{html}");
     }
 }

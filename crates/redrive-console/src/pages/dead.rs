@@ -23,6 +23,7 @@ struct Page {
     complete: bool,
     may_operate: bool,
     all: String,
+    narrowed: bool,
 }
 
 /// Dead letters that have why and where in common.
@@ -59,6 +60,7 @@ pub(super) async fn show(visitor: Visitor) -> Answer {
         looked_at: words::count(groups.looked_at),
         complete: groups.complete,
         may_operate: visitor.administers(),
+        narrowed: wanted != Filter::default(),
         all: dead.link("/console/jobs", &[]),
     })
 }

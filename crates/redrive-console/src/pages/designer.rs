@@ -8,10 +8,9 @@ use axum::response::{IntoResponse, Redirect};
 use futures_util::future::join;
 use redrive_server::wire::policy::{BackoffType, JitterType, RetryPolicy};
 use redrive_server::wire::preview::PolicyPreview;
-use serde_json::json;
+use redrive_server::wire::replay::{Courses, Replay, ReplayRequest};
 
 use super::Answer;
-use crate::ahead::{Outcome, Replay};
 use crate::api::{query, segment};
 use crate::chart::Figure;
 use crate::chart::schedule::{starts, waits};
@@ -118,7 +117,7 @@ pub(super) async fn draw(visitor: Visitor, Posted(fields): Posted) -> Answer {
     let design = Design::read(&fields);
     match visitor.query.get("part") {
         Some("preview") => render(&drawn(&visitor, &design).await?),
-        Some("replay") => render(&replayed(&visitor, &design).await?),
+        Some("replay") => render(&replayed(&visitor, &design, fields.get("known").is_some()).await?),
         _ => {
             let known = fields.get("known").is_some();
             page(visitor, design, known).await
@@ -143,7 +142,7 @@ pub(super) async fn save(visitor: Visitor, Posted(fields): Posted) -> Answer {
 }
 
 async fn page(visitor: Visitor, fields: Design, known: bool) -> Answer {
-    let (preview, replay) = join(drawn(&visitor, &fields), replayed(&visitor, &fields)).await;
+    let (preview, replay) = join(drawn(&visitor, &fields), replayed(&visitor, &fields, known)).await;
     let title = match fields.policy_id.as_str() {
         name if known => format!("Policy {name}"),
         _ => "New policy".to_owned(),
@@ -173,24 +172,19 @@ async fn drawn(visitor: &Visitor, design: &Design) -> Result<Drawn, Trouble> {
     }
 }
 
-async fn replayed(visitor: &Visitor, design: &Design) -> Result<Replayed, Trouble> {
+async fn replayed(visitor: &Visitor, design: &Design, known: bool) -> Result<Replayed, Trouble> {
     let asked = async {
         let policy = RetryPolicy { policy_id: None, ..design.policy()? };
-        let mut request = json!({"policy": policy, "days": REPLAYED_DAYS});
-        if !design.policy_id.is_empty() {
-            request["policyId"] = json!(design.policy_id);
-        }
+        // A policy that is not there yet has no failures of its own: then those of all tasks count.
+        let policy_id = known.then(|| design.policy_id.clone());
+        let request = ReplayRequest { policy, policy_id, days: Some(REPLAYED_DAYS) };
         visitor.api.post::<Replay>("/retry-policies/replay", &request).await
     };
     match asked.await {
         Ok(replay) => Ok(Replayed::of(&replay)),
-        Err(trouble) => Ok(Replayed {
-            problem: Some(wrong_field(trouble)?),
-            tasks: 0,
-            looked_at: String::new(),
-            complete: true,
-            rows: Vec::new(),
-        }),
+        // The drawing is worth having without it.
+        Err(Trouble::Said(said)) => Ok(Replayed::unknown(sentence(&said))),
+        Err(trouble) => Ok(Replayed::unknown(wrong_field(trouble)?)),
     }
 }
 
@@ -231,14 +225,18 @@ impl Drawn {
 }
 
 impl Replayed {
+    fn unknown(problem: String) -> Self {
+        Self { problem: Some(problem), tasks: 0, looked_at: String::new(), complete: true, rows: Vec::new() }
+    }
+
     fn of(replay: &Replay) -> Self {
-        let number = |of: fn(&Outcome) -> u64| {
+        let number = |of: fn(&Courses) -> u64| {
             let (before, after) = (of(&replay.actual), of(&replay.replayed));
             (words::count(before), words::count(after), change(before, after))
         };
         let (attempts, succeeded, exhausted) =
             (number(|one| one.attempts), number(|one| one.succeeded), number(|one| one.exhausted));
-        let time = |one: &Outcome| words::span_or_dash(one.mean_ms_to_success);
+        let time = |one: &Courses| words::span_or_dash(one.mean_ms_to_success);
         Self {
             problem: None,
             tasks: replay.tasks,

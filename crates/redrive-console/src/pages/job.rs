@@ -9,10 +9,10 @@ use redrive_server::wire::task::{Task, TaskAttempt};
 use redrive_server::wire::why::{Because, JobWhy};
 
 use super::Answer;
-use super::list::{attempts, short, state_name};
+use super::list::{attempts, policy_name, short, state_name};
 use super::tree::{self, Branch};
-use crate::api::{Caller, segment};
-use crate::chart::timeline::{self, Stretch, Timeline};
+use crate::api::{Caller, query, segment};
+use crate::chart::timeline::{self, End, Stretch, Timeline};
 use crate::filter::DELIVERY;
 use crate::frame::{Frame, render};
 use crate::mask;
@@ -124,7 +124,7 @@ pub(super) async fn show(visitor: Visitor, Path(id): Path<String>) -> Answer {
         held: job.held,
         cancel_requested: job.cancel_requested,
         why_until: why.hold.until.filter(|_| !job.state_is_final()).map(|at| Moment::seen(at, now)),
-        why_class: class_of(why.hold.because),
+        why_class: class_of(why.hold.because, job.state),
         why: why.hold.detail,
         facts: facts(&job, now),
         lines: drawn(&job, &stretches, now),
@@ -198,11 +198,23 @@ fn drawn(job: &Job, stretches: &[(u32, Stretch)], now: i64) -> Vec<Timeline> {
             own.push(running);
         }
         let begin = if *run == 1 { job.created_at } else { own.first().map_or(now, |first| first.from) };
-        let next = job.next_run_at.filter(|_| current);
-        timeline::draw(*run, begin, &own, next)
+        let end = if current { end_of(job, now) } else { End::Last };
+        timeline::draw(*run, begin, &own, end)
     };
     let last = runs.len().saturating_sub(RUNS_DRAWN_MAX);
     runs[last..].iter().rev().map(draw).collect()
+}
+
+/// Where the line of the current run ends.
+fn end_of(job: &Job, now: i64) -> End {
+    match job.state {
+        JobState::Pending | JobState::Retrying => job.next_run_at.map_or(End::Last, End::Planned),
+        JobState::Waiting => End::At(now),
+        JobState::Running => End::Last,
+        JobState::Succeeded | JobState::Dead | JobState::Cancelled => {
+            job.finished_at.map_or(End::Last, End::At)
+        }
+    }
 }
 
 fn under_way(job: &Job, now: i64) -> Option<Stretch> {
@@ -211,8 +223,10 @@ fn under_way(job: &Job, now: i64) -> Option<Stretch> {
     Some(Stretch { number: job.attempt, from, to: now.max(from), class: "info", words })
 }
 
-fn class_of(because: Because) -> &'static str {
+fn class_of(because: Because, state: JobState) -> &'static str {
     match because {
+        Because::Ended if state == JobState::Dead => "bad",
+        Because::Ended if state == JobState::Succeeded => "good",
         Because::GateHolds | Because::QueuePaused | Because::QuotaReached | Because::Held => "warn",
         Because::Waiting
         | Because::Due
@@ -229,7 +243,13 @@ fn facts(job: &Job, now: i64) -> Vec<Fact> {
     let at = |name, at: Option<i64>| {
         at.map(|at| Fact { name, text: String::new(), moment: Some(Moment::seen(at, now)), link: None })
     };
-    let policy = format!("{}, version {}", job.policy_id, job.policy_version);
+    let policy = match policy_name(job) {
+        Some(name) => Fact {
+            link: Some(query("/console/policies/design", [("policy", name)])),
+            ..text("policy", format!("{name}, version {}", job.policy_version))
+        },
+        None => text("policy", "its own".to_owned()),
+    };
     let parent = job.parent.as_ref().map(|parent| Fact {
         link: Some(format!("/console/jobs/{}", segment(&parent.job_id))),
         ..text("child of", short(&parent.job_id))
@@ -258,10 +278,7 @@ fn facts(job: &Job, now: i64) -> Vec<Fact> {
         job.worker.clone().map(|worker| text("worker", worker)),
         Some(text("kind", job.kind.clone())),
         Some(text("queue", job.queue.clone())),
-        Some(Fact {
-            link: Some(crate::api::query("/console/policies/design", [("policy", job.policy_id.as_str())])),
-            ..text("policy", policy)
-        }),
+        Some(policy),
         Some(text("priority", job.priority.to_string())),
         job.tenant.clone().map(|tenant| text("tenant", tenant)),
         parent,

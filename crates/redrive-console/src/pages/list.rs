@@ -167,7 +167,8 @@ impl Row {
             about,
             tenant: job.tenant.clone(),
             queue: job.queue.clone(),
-            policy: job.policy_id.clone(),
+            policy: policy_name(job)
+                .map_or_else(|| "its own policy".to_owned(), |name| format!("policy {name}")),
             attempts: attempts(job),
             when,
             moment: at.map(|at| Moment::seen(at, now)),
@@ -187,6 +188,11 @@ pub(super) fn attempts(job: &Job) -> String {
         Some(most) => format!("{} of {most}", job.attempt),
         None => job.attempt.to_string(),
     }
+}
+
+/// The name of a job's policy; none where it was made for this job alone.
+pub(super) fn policy_name(job: &Job) -> Option<&str> {
+    Some(job.policy_id.as_str()).filter(|name| !name.starts_with("inline:"))
 }
 
 /// The instant that matters most about a job in its state.

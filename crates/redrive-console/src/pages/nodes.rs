@@ -1,15 +1,15 @@
 //! Nodes: who works, and which leases they hold.
 
 use askama::Template;
+use redrive_server::wire::node::{Node, Nodes};
 
 use super::Answer;
-use crate::ahead::{Node, Nodes};
 use crate::frame::{Frame, render};
 use crate::visitor::Visitor;
 use crate::words::{self, Moment, now_ms};
 
-/// A node that has not been seen for so long is likely gone.
-const SEEN_WITHIN_MS: i64 = 30_000;
+/// A node that has not been seen for so long is likely gone: it gives a sign of life twice a minute.
+const SEEN_WITHIN_MS: i64 = 90_000;
 
 #[derive(Template)]
 #[template(path = "nodes.html")]

@@ -3,9 +3,9 @@
 use askama::Template;
 use futures_util::future::join;
 use redrive_server::wire::origin::{GateState, OriginGate, Origins};
+use redrive_server::wire::series::{OriginPoint, OriginSeries};
 
 use super::Answer;
-use crate::ahead::{OriginPoint, OriginSeries};
 use crate::api::query;
 use crate::chart::series::{Sort, Times, lines, stacked};
 use crate::chart::{Figure, Unit, as_f64};
@@ -100,8 +100,8 @@ fn charts(series: &OriginSeries, now: i64, day: bool) -> Vec<Figure> {
             "Calls at once: the gate's limit and what is under way",
             &times,
             &[
-                sort("limit", "line-b", |point| Some(point.limit)),
-                sort("under way", "line-a", |point| Some(point.in_flight)),
+                sort("limit", "line-b", |point| Some(as_f64(point.limit))),
+                sort("under way", "line-a", |point| Some(as_f64(point.in_flight))),
             ],
             Unit::Count,
         ),
@@ -114,11 +114,11 @@ fn charts(series: &OriginSeries, now: i64, day: bool) -> Vec<Figure> {
         ),
         stacked(
             "calls",
-            "Calls in each step",
+            "Answers and failures of late",
             &times,
             &[
-                sort("answered", "good", |point| Some(point.answered)),
-                sort("failed", "bad", |point| Some(point.failed)),
+                sort("answered", "good", |point| Some(as_f64(point.answered))),
+                sort("failed", "bad", |point| Some(as_f64(point.failed))),
             ],
             Unit::Count,
         ),

@@ -4,10 +4,10 @@ use askama::Template;
 use axum::extract::Path;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect};
+use redrive_server::wire::schedule::{MissedRuns, ScheduleStatus, ScheduledRun, Schedules};
 use serde_json::json;
 
 use super::Answer;
-use crate::ahead::{Begun, Schedule, Schedules};
 use crate::api::segment;
 use crate::form::Posted;
 use crate::frame::{Frame, render};
@@ -29,7 +29,7 @@ struct Row {
     queue: String,
     tenant: Option<String>,
     timing: String,
-    missed: String,
+    missed: &'static str,
     paused: bool,
     next: Option<Moment>,
     later: String,
@@ -51,7 +51,7 @@ pub(super) async fn act(visitor: Visitor, Path(verb): Path<String>, Posted(field
     let path = format!("/schedules/{}/{verb}", segment(&fields.text("schedule")));
     let page = match verb.as_str() {
         "run-now" => {
-            let begun: Begun = visitor.api.post(&path, &json!({})).await?;
+            let begun: ScheduledRun = visitor.api.post(&path, &json!({})).await?;
             format!("/console/jobs/{}?done=schedule-run", segment(&begun.job_id))
         }
         "pause" | "resume" => {
@@ -64,15 +64,19 @@ pub(super) async fn act(visitor: Visitor, Path(verb): Path<String>, Posted(field
 }
 
 impl Row {
-    fn of(schedule: &Schedule, now: i64) -> Self {
+    fn of(schedule: &ScheduleStatus, now: i64) -> Self {
         let later: Vec<String> = schedule.upcoming.iter().skip(1).map(|at| words::utc(*at)).collect();
         Self {
             name: schedule.name.clone(),
             kind: schedule.kind.clone(),
             queue: schedule.queue.clone(),
-            tenant: schedule.tenant.clone().filter(|tenant| !tenant.is_empty()),
+            tenant: schedule.tenant.clone(),
             timing: schedule.timing.clone(),
-            missed: schedule.missed.to_lowercase(),
+            missed: match schedule.missed {
+                MissedRuns::Skip => "are left out",
+                MissedRuns::Once => "run once for all",
+                MissedRuns::All => "run one by one",
+            },
             paused: schedule.paused,
             next: schedule.upcoming.first().map(|at| Moment::seen(*at, now)),
             later: later.join(", "),

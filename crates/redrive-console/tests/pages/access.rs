@@ -155,7 +155,12 @@ async fn whoever_may_only_look_is_shown_no_button() {
             + main.matches("<button>Draw</button>").count();
         assert_eq!(buttons, harmless, "{path}: {main}");
     }
-    assert!(reader.get("/console/keys").await.status == 403);
+    let refused = reader.get("/console/keys").await;
+    assert!(
+        refused.status == 403 && refused.has(">Sign out</button>"),
+        "another key may do: {}",
+        refused.body
+    );
     assert!(admin.get(&job).await.has("<button class=\"main\">Redrive</button>"));
     let page = reader.get(&job).await;
     let forged = reader.submit(&format!("{job}/redrive"), &page, &[]).await;

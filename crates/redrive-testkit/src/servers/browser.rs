@@ -1,7 +1,7 @@
 //! A real browser, driven over the few calls of the WebDriver protocol that tests need.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use super::process::{find_program, free_port, own_mortal_command, spawn};
+use super::process::{find_program, free_port, own_mortal_command, processes_marked, signal, spawn};
 
 /// The name under which the protocol gives an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -26,6 +26,8 @@ pub struct Browser {
     client: Client<HttpConnector, Full<Bytes>>,
     address: String,
     session: String,
+    /// What it writes, and what its processes are known by.
+    folder: tempfile::TempDir,
 }
 
 /// An element of the page that is open.
@@ -44,14 +46,17 @@ impl Browser {
         let program = find_program("chromedriver").expect("chromedriver is missing: run `cargo xtask setup`");
         let mut command: Command = own_mortal_command(&program, "TERM");
         command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null());
+        let folder = tempfile::tempdir().expect("a folder for the browser");
+        let profile = format!("--user-data-dir={}", folder.path().display());
         let mut browser = Self {
             driver: spawn(command),
+            folder,
             client: Client::builder(TokioExecutor::new()).build_http(),
             address: format!("http://127.0.0.1:{port}"),
             session: String::new(),
         };
         let options = json!({
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", profile],
             "mobileEmulation": {"deviceMetrics": {"width": screen.0, "height": screen.1, "pixelRatio": 1.0, "touch": false}},
         });
         let wanted = json!({"capabilities": {"alwaysMatch": {
@@ -82,29 +87,67 @@ impl Browser {
 
     /// Waits until the page has an element.
     pub async fn see(&self, selector: &str, within: Duration) -> Element {
-        let find = json!({"using": "css selector", "value": selector});
-        let seen = tokio::time::timeout(within, async {
-            loop {
-                match self.try_call(Method::POST, "/element", &find).await {
-                    Ok(element) => return Element(element[ELEMENT].as_str().unwrap_or_default().to_owned()),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
+        self.until(selector, within, async |element| Ok(element)).await
+    }
+
+    /// Clicks on an element, as soon as it is there and can be clicked on.
+    pub async fn click_on(&self, selector: &str, within: Duration) {
+        self.until(selector, within, async |element| self.of(&element, "click", &json!({})).await).await;
+    }
+
+    /// Puts a text into a field, instead of what was there, as soon as it can be written to.
+    pub async fn fill(&self, selector: &str, text: &str, within: Duration) {
+        let write = async |element: Element| {
+            self.of(&element, "clear", &json!({})).await?;
+            match text {
+                "" => Ok(Value::Null),
+                text => self.of(&element, "value", &json!({"text": text})).await,
             }
-        });
-        match seen.await {
-            Ok(element) => element,
-            Err(_) => panic!("{selector} is not there within {within:?}, at {}", self.url().await),
+        };
+        self.until(selector, within, write).await;
+    }
+
+    /// The text of an element as it is seen, as soon as it is there.
+    pub async fn read(&self, selector: &str, within: Duration) -> String {
+        let read = async |element: Element| {
+            self.try_call(Method::GET, &format!("/element/{}/text", element.0), &Value::Null).await
+        };
+        self.until(selector, within, read).await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Finds an element and does something with it; again, while it is not there or the page has changed meanwhile.
+    async fn until<T>(
+        &self,
+        selector: &str,
+        within: Duration,
+        act: impl AsyncFn(Element) -> Result<T, Value>,
+    ) -> T {
+        let find = json!({"using": "css selector", "value": selector});
+        let began = Instant::now();
+        loop {
+            let found = self.try_call(Method::POST, "/element", &find).await;
+            let acted = match found {
+                Ok(element) => act(Element(element[ELEMENT].as_str().unwrap_or_default().to_owned())).await,
+                Err(absent) => Err(absent),
+            };
+            match acted {
+                Ok(result) => return result,
+                Err(error) if began.elapsed() > within => {
+                    let problem = &error["message"];
+                    panic!("{selector} within {within:?}, at {}: {problem}", self.url().await)
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
         }
+    }
+
+    async fn of(&self, element: &Element, verb: &str, body: &Value) -> Result<Value, Value> {
+        self.try_call(Method::POST, &format!("/element/{}/{verb}", element.0), body).await
     }
 
     /// Types into an element.
     pub async fn write(&self, element: &Element, text: &str) {
         self.call(&format!("/element/{}/value", element.0), json!({"text": text})).await;
-    }
-
-    /// Empties a field.
-    pub async fn clear(&self, element: &Element) {
-        self.call(&format!("/element/{}/clear", element.0), json!({})).await;
     }
 
     /// Clicks on an element.
@@ -147,12 +190,14 @@ impl Browser {
 
     /// Whether everything is as wide as the screen or less.
     pub async fn fits(&self) -> bool {
-        self.run("return document.documentElement.scrollWidth <= window.innerWidth").await == json!(true)
+        self.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth").await
+            == json!(true)
     }
 
     /// Gives the screen another width and height.
     pub async fn resize(&self, (width, height): (u32, u32)) {
-        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE.0});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
@@ -199,7 +244,9 @@ impl Browser {
     }
 
     async fn call(&self, path: &str, body: Value) -> Value {
-        self.try_call(Method::POST, path, &body).await.unwrap_or_else(|e| panic!("{path} {body}: {e}"))
+        self.try_call(Method::POST, path, &body)
+            .await
+            .unwrap_or_else(|e| panic!("{path} {body}: {}", e["message"]))
     }
 
     async fn try_call(&self, method: Method, path: &str, body: &Value) -> Result<Value, Value> {
@@ -225,8 +272,11 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends the browser with itself when it is told to end, and not when it is killed.
-        super::process::signal(self.driver.id(), "TERM");
+        let _ = self.driver.kill();
         let _ = self.driver.wait();
+        // A browser that was not closed outlives its driver.
+        for process in processes_marked(&self.folder.path().to_string_lossy()) {
+            signal(process, "KILL");
+        }
     }
 }

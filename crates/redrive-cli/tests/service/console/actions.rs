@@ -1,11 +1,16 @@
 //! What a person does at the console, and what must have come of it.
 
+use std::time::Duration;
+
 use redrive_testkit::servers::{Browser, Element};
 use serde_json::{Value, json};
 
 use super::inspect::{Inspect, TAB, inspect, keep, until};
 use super::scene::Scene;
-use crate::stage::{PATIENCE, eventually};
+use crate::stage::eventually;
+
+/// More than a page needs to show something, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
 
 /// Someone with a browser.
 pub(super) struct Person<'a> {
@@ -19,11 +24,15 @@ impl Person<'_> {
     }
 
     async fn see(&self, selector: &str) -> Element {
-        self.browser.see(selector, PATIENCE).await
+        self.browser.see(selector, SOON).await
     }
 
     async fn click(&self, selector: &str) {
-        self.browser.click(&self.see(selector).await).await;
+        self.browser.click_on(selector, SOON).await;
+    }
+
+    async fn read(&self, selector: &str) -> String {
+        self.browser.read(selector, SOON).await
     }
 
     /// Clicks on what is asked for twice, and says yes.
@@ -33,25 +42,20 @@ impl Person<'_> {
     }
 
     async fn fill(&self, selector: &str, text: &str) {
-        let field = self.see(selector).await;
-        self.browser.clear(&field).await;
-        if !text.is_empty() {
-            self.browser.write(&field, text).await;
-        }
+        self.browser.fill(selector, text, SOON).await;
     }
 
     async fn choose(&self, selector: &str, value: &str) {
         self.click(&format!("{selector} option[value='{value}']")).await;
     }
 
-    /// The text of what was just done.
-    async fn notice(&self) -> String {
-        self.browser.text(&self.see(".notice[role=status]").await).await
-    }
-
+    /// Waits until the page says what was just done.
     async fn told(&self, text: &str) {
-        let notice = self.notice().await;
-        assert!(notice.contains(text), "{notice:?} does not say {text:?}");
+        let notice = "return document.querySelector('.notice[role=status]')?.textContent ?? ''";
+        eventually(&format!("{text:?} is said"), async || {
+            self.browser.run(notice).await.as_str().filter(|said| said.contains(text)).map(drop)
+        })
+        .await;
     }
 
     /// The button of a form, by where that leads.
@@ -65,7 +69,7 @@ impl Person<'_> {
         inspect(self.browser, &page).await;
         self.fill("[name=key]", "rdk_0123456789abcdef_wrong").await;
         self.click("main button").await;
-        let refused = self.browser.text(&self.see("#refused").await).await;
+        let refused = self.read("#refused").await;
         assert!(refused.contains("not known"), "{refused}");
         // The browser notes that it was refused.
         self.browser.logged().await;
@@ -88,7 +92,7 @@ impl Person<'_> {
         self.choose("[name=state]", "dead").await;
         self.click("form.filter button").await;
         self.rows_are(1).await;
-        let found = self.browser.text(&self.see("#rows td a").await).await;
+        let found = self.read("#rows td a").await;
         assert!(found.ends_with("/hook/1"), "{found}");
         self.open("/console/tasks?reason=NOT_RETRYABLE").await;
         self.rows_are(4).await;
@@ -98,11 +102,18 @@ impl Person<'_> {
         self.rows_are(0).await;
     }
 
-    /// A list has so many rows. Without a state a list says none where there may be one without text.
+    /// Waits until a list has so many rows.
     async fn rows_are(&self, rows: u64) {
-        let count = "return document.querySelectorAll('#rows tbody tr').length";
-        self.see("#rows #count").await;
-        assert_eq!(self.browser.run(count).await, json!(rows), "{}", self.browser.url().await);
+        let count =
+            "return document.querySelector('#count') && document.querySelectorAll('#rows tbody tr').length";
+        let what = format!("{} has {rows} rows", self.browser.url().await);
+        eventually(&what, async || (self.browser.run(count).await == json!(rows)).then_some(())).await;
+    }
+
+    /// Waits until a part of the page says something.
+    async fn shows(&self, selector: &str, text: &str) {
+        let what = format!("{selector} shows {text:?}");
+        eventually(&what, async || self.read(selector).await.contains(text).then_some(())).await;
     }
 
     pub(super) async fn acts_on_those_selected(&self) {
@@ -127,7 +138,7 @@ impl Person<'_> {
         self.scene.until(&ids[0], "succeeded").await;
         self.open(&pick).await;
         self.click("input[data-all]").await;
-        let chosen = self.browser.text(&self.see("[data-chosen]").await).await;
+        let chosen = self.read("[data-chosen]").await;
         assert_eq!(chosen, "3 selected");
         self.click("button[value=cancel]").await;
         self.browser.dismiss().await;
@@ -155,14 +166,14 @@ impl Person<'_> {
         self.told("Cancelled").await;
         let dead = format!("/console/jobs/{}", self.scene.exhausted);
         self.open(&dead).await;
-        let page = self.browser.text(&self.see("main").await).await;
+        let page = self.read("main").await;
         for text in ["attempts exhausted", "3 of 3", "503", "authorization", "••••••", "x-order"]
         {
             assert!(page.contains(text), "{text} is missing: {page}");
         }
         assert!(!page.contains("hush"), "a secret is shown");
         self.click("details summary").await;
-        let excerpt = self.browser.text(&self.see("details[open] pre").await).await;
+        let excerpt = self.read("details[open] pre").await;
         assert_eq!(excerpt, "<b>busy</b>, try later");
         self.click(&Self::button(&format!("{dead}/redrive"))).await;
         self.told("Driven again").await;
@@ -178,13 +189,12 @@ impl Person<'_> {
     pub(super) async fn acts_on_jobs(&self) {
         let path = format!("/console/jobs/{}", self.scene.publishing);
         self.open(&path).await;
-        let tree = self.browser.text(&self.see(".tree").await).await;
+        let tree = self.read(".tree").await;
         for text in ["render", "2 children", "resize"] {
             assert!(tree.contains(text), "{text}: {tree}");
         }
         self.click(".tree ul a").await;
-        let child = self.browser.text(&self.see("main").await).await;
-        assert!(child.contains("child of"), "{child}");
+        self.shows("main", "child of").await;
         self.open(&path).await;
         self.fill("[name=value]", "\"Ada\"").await;
         self.click(&Self::button(&format!("{path}/signal"))).await;
@@ -192,7 +202,7 @@ impl Person<'_> {
         self.scene.until(&self.scene.publishing, "succeeded").await;
         let charged = format!("/console/jobs/{}", self.scene.charged);
         self.open(&charged).await;
-        let page = self.browser.text(&self.see("main").await).await;
+        let page = self.read("main").await;
         assert!(page.contains("no such account") && !page.contains("hush"), "{page}");
         self.confirm(&Self::button(&format!("{charged}/redrive-afresh"))).await;
         self.told("Driven again").await;
@@ -214,7 +224,7 @@ impl Person<'_> {
             "the page was not loaded again"
         );
         self.click("#live").await;
-        assert_eq!(self.browser.text(&self.see("#live").await).await, "Live: off");
+        assert_eq!(self.read("#live").await, "Live: off");
         self.click("#live").await;
     }
 
@@ -225,7 +235,7 @@ impl Person<'_> {
         self.fill(&format!("{group} [name=rate]"), "100").await;
         self.fill(&format!("{group} [name=canary]"), "1").await;
         self.click(&format!("{group} button[value=REDRIVE]")).await;
-        assert_eq!(self.browser.text(&self.see("#matched").await).await, "4");
+        assert_eq!(self.read("#matched").await, "4");
         self.click("main form button").await;
         let ended = "const s = document.querySelector('#operation-state')?.textContent; return s && s !== 'running' && s";
         let state = until(self.browser, "the operation ends", ended).await;
@@ -248,7 +258,7 @@ impl Person<'_> {
         let left = self.scene.client.list("/jobs?state=dead&kind=delivery&reason=NOT_RETRYABLE").await;
         assert_eq!(left, Vec::<Value>::new());
         self.open("/console/operations").await;
-        let list = self.browser.text(&self.see("#operations").await).await;
+        let list = self.read("#operations").await;
         assert!(list.contains("Discard") && list.contains("Redrive") && list.contains("Cancel"), "{list}");
         keep(self.browser, "operations-light").await;
     }
@@ -267,7 +277,7 @@ impl Person<'_> {
         self.see("#operation").await;
         self.scene.until(&ids[0], "succeeded").await;
         self.open(&many("CANCEL", "/many")).await;
-        assert_eq!(self.browser.text(&self.see("#matched").await).await, "5");
+        assert_eq!(self.read("#matched").await, "5");
         self.click("[name=sure]").await;
         self.click("main form button").await;
         for id in &ids[1..] {
@@ -327,15 +337,14 @@ impl Person<'_> {
         self.click(every).await;
         self.told("Resumed").await;
         let quota = "form[action='/console/queues/quota']:has([value=bank])";
-        self.click(&format!("details:has({quota}) summary")).await;
+        self.click("details:has([name=queue][value=bank]) summary").await;
         self.fill(&format!("{quota} [name=concurrency]"), "3").await;
         self.fill(&format!("{quota} [name=rateCount]"), "10").await;
         self.fill(&format!("{quota} [name=rateSeconds]"), "60").await;
         self.click(&format!("{quota} button")).await;
         self.told("The quota holds").await;
-        let page = self.browser.text(&self.see("#queues").await).await;
-        assert!(page.contains("At most 3 at once, 10 starts per 1 min"), "{page}");
-        self.click(&format!("details:has({quota}) summary")).await;
+        self.shows("#queues", "At most 3 at once, 10 starts per 1 min").await;
+        self.click("details:has([name=queue][value=bank]) summary").await;
         for field in ["concurrency", "rateCount", "rateSeconds"] {
             self.fill(&format!("{quota} [name={field}]"), "").await;
         }
@@ -378,7 +387,7 @@ impl Person<'_> {
         self.open("/console/policies/design").await;
         self.fill("[name=maxAttempts]", "3").await;
         self.click("form[data-design] button").await;
-        let drawn = self.browser.text(&self.see("#within").await).await;
+        let drawn = self.read("#within").await;
         assert!(drawn.contains("budget"), "{drawn}");
         self.browser.scripts(true).await;
     }
@@ -387,7 +396,7 @@ impl Person<'_> {
         self.open("/console/keys").await;
         self.fill("[name=name]", "looker").await;
         self.click("section form button").await;
-        let key = self.browser.text(&self.see("#made").await).await;
+        let key = self.read("#made").await;
         assert!(key.starts_with("rdk_"), "{key}");
         keep(self.browser, "key-made").await;
         self.click("form[action='/console/sign-out'] button").await;
@@ -403,7 +412,7 @@ impl Person<'_> {
         );
         keep(self.browser, "task-read-only").await;
         self.open("/console/keys").await;
-        let refused = self.browser.text(&self.see("main").await).await;
+        let refused = self.read("main").await;
         assert!(refused.contains("Your key does not show this"), "{refused}");
         self.browser.logged().await;
         self.click("form[action='/console/sign-out'] button").await;
@@ -414,5 +423,7 @@ impl Person<'_> {
         self.told("Revoked").await;
         let refused = self.scene.service.client().with_key(&key).get("/jobs").await;
         assert_eq!(refused.status, 401);
+        self.open("/").await;
+        self.see("#overview").await;
     }
 }

@@ -211,7 +211,7 @@ async fn jobs(library: &Redrive, client: &Client) -> (String, String) {
         at(library.enqueue(Charge { euros: 7, token: "hush".into() }).queue("bank").await.unwrap().id());
     let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin").unwrap();
     library.schedule("nightly", nightly, Report {}).missed(Missed::Once).await.unwrap();
-    library.schedule("hourly", Schedule::every(Duration::from_secs(3600)), Report {}).await.unwrap();
+    library.schedule("hourly", Schedule::every(Duration::from_secs(3600)).unwrap(), Report {}).await.unwrap();
     let is = async |id: &str, field: &str, value: &str| {
         let job = client.get(&format!("/jobs/{id}")).await.json(200);
         (job.pointer(field) == Some(&json!(value))).then_some(())
