@@ -3,6 +3,7 @@
 mod act;
 mod bulk;
 mod dead;
+mod design;
 mod designer;
 mod help;
 mod job;

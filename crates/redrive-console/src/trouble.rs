@@ -12,6 +12,13 @@ use crate::frame::{Frame, render_with};
 use crate::session;
 use crate::visitor::Visitor;
 
+const LATER: &str = "Try again in a moment; this page is safe to load again.";
+const ELSEWHERE: &str = "Look for it in the lists, or begin at the overview.";
+const NARROW: (&str, &str) = (
+    "Your key does not show this",
+    "What your key may see is at the other pages. For more, ask whoever runs this service for a key with a wider scope, or one that is not bound to a tenant.",
+);
+
 /// Why there is no page.
 #[derive(Debug)]
 pub(crate) enum Trouble {
@@ -25,6 +32,8 @@ pub(crate) enum Trouble {
     Forged(&'static str),
     /// The console has no such page.
     NoPage,
+    /// The visitor's key does not allow it.
+    Refused(&'static str),
     /// Something asked for here makes no sense.
     Senseless(String),
     /// The console and the API do not understand each other.
@@ -65,57 +74,32 @@ impl Trouble {
     }
 
     /// What happened, for a page of its own.
-    fn page(&self) -> (StatusCode, String, String, &'static str) {
-        const LATER: &str = "Try again in a moment; this page is safe to load again.";
-        const ELSEWHERE: &str = "Look for it in the lists, or begin at the overview.";
+    fn page(&self) -> Told {
         match self {
-            Self::Said(said) => {
-                let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::BAD_GATEWAY);
-                let (title, hint) = match said.status {
-                    403 => (
-                        "Your key does not show this",
-                        "What your key may see is at the other pages. For more, ask whoever runs this service for a key with a wider scope, or one that is not bound to a tenant.",
-                    ),
-                    404 => ("There is nothing here", ELSEWHERE),
-                    409 => (
-                        "It has changed meanwhile",
-                        "Go back and look again: what you saw is no longer how it is.",
-                    ),
-                    400 | 422 => (
-                        "That cannot be done like this",
-                        "Go back, change what is named above, and try again.",
-                    ),
-                    503 | 507 => (
-                        "The store does not answer",
-                        "Nothing that was acknowledged is lost. Try again in a moment; if it stays so, look at the store and at the service's log.",
-                    ),
-                    _ => ("The service failed", LATER),
-                };
-                (status, title.to_owned(), sentence(said), hint)
-            }
-            Self::Forged(why) => (
+            Self::Said(said) => Told::of(said),
+            Self::Forged(why) => Told::new(
                 StatusCode::FORBIDDEN,
-                "This form is not accepted".to_owned(),
-                (*why).to_owned(),
+                "This form is not accepted",
+                why,
                 "Go back, load the page again and repeat what you did.",
             ),
-            Self::NoPage => (
+            Self::Refused(why) => Told::new(StatusCode::FORBIDDEN, NARROW.0, why, NARROW.1),
+            Self::NoPage => Told::new(
                 StatusCode::NOT_FOUND,
-                "There is no such page".to_owned(),
-                "The address leads nowhere in this console.".to_owned(),
+                "There is no such page",
+                "The address leads nowhere in this console.",
                 ELSEWHERE,
             ),
-            Self::Senseless(what) => (
+            Self::Senseless(what) => Told::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "That cannot be done like this".to_owned(),
-                what.clone(),
+                "That cannot be done like this",
+                what,
                 "Go back, change it and try again.",
             ),
-            Self::Unreadable | Self::SignIn { .. } | Self::Again { .. } => (
+            Self::Unreadable | Self::SignIn { .. } | Self::Again { .. } => Told::new(
                 StatusCode::BAD_GATEWAY,
-                "The service failed".to_owned(),
-                "The console could not make sense of the service's answer; the service's log has more."
-                    .to_owned(),
+                "The service failed",
+                "The console could not make sense of the service's answer; the service's log has more.",
                 LATER,
             ),
         }
@@ -140,12 +124,37 @@ struct Again<'a> {
 #[derive(Debug, Clone)]
 struct Told {
     status: StatusCode,
-    title: String,
+    title: &'static str,
     text: String,
     hint: &'static str,
 }
 
 impl Told {
+    fn new(status: StatusCode, title: &'static str, text: &str, hint: &'static str) -> Self {
+        Self { status, title, text: text.to_owned(), hint }
+    }
+
+    /// What a problem of the API comes to, for people.
+    fn of(said: &ProblemDetails) -> Self {
+        let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let (title, hint) = match said.status {
+            403 => NARROW,
+            404 => ("There is nothing here", ELSEWHERE),
+            409 => {
+                ("It has changed meanwhile", "Go back and look again: what you saw is no longer how it is.")
+            }
+            400 | 422 => {
+                ("That cannot be done like this", "Go back, change what is named above, and try again.")
+            }
+            503 | 507 => (
+                "The store does not answer",
+                "Nothing that was acknowledged is lost. Try again in a moment; if it stays so, look at the store and at the service's log.",
+            ),
+            _ => ("The service failed", LATER),
+        };
+        Self::new(status, title, &sentence(said), hint)
+    }
+
     fn page(&self, frame: Frame) -> Response {
         let mut response = render_with(self.status, &Page { frame, text: &self.text, hint: self.hint });
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
@@ -167,9 +176,8 @@ impl IntoResponse for Trouble {
         if let Self::Again { path } = &self {
             return render_with(StatusCode::OK, &Again { path });
         }
-        let (status, title, text, hint) = self.page();
-        let told = Told { status, title, text, hint };
-        let mut response = told.page(Frame::bare(told.title.clone()));
+        let told = self.page();
+        let mut response = told.page(Frame::bare(told.title.to_owned()));
         response.extensions_mut().insert(told);
         response
     }
@@ -184,7 +192,7 @@ pub(crate) async fn frame(State(api): State<Api>, request: Request, next: Next) 
     let Some(told) = response.extensions().get::<Told>().cloned() else { return response };
     match Visitor::from_request_parts(&mut asked, &api).await {
         Ok(visitor) => {
-            let frame = Frame { notice: None, ..visitor.frame(told.title.clone(), "") };
+            let frame = Frame { notice: None, ..visitor.frame(told.title, "") };
             told.page(frame)
         }
         Err(_) => response,

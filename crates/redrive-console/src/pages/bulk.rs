@@ -2,7 +2,9 @@
 
 use askama::Template;
 use axum::response::{IntoResponse, Redirect};
-use redrive_server::wire::operation::{DryRun, Operation};
+use futures_util::future::try_join_all;
+use redrive_server::wire::count::JobCount;
+use redrive_server::wire::operation::Operation;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -57,6 +59,15 @@ impl Verb {
         }
     }
 
+    /// The states in which it can be done.
+    fn states(self) -> &'static [&'static str] {
+        match self {
+            Self::Redrive | Self::Discard => &["dead"],
+            Self::Cancel => &["pending", "retrying", "running", "waiting"],
+            Self::RunNow => &["pending", "retrying"],
+        }
+    }
+
     fn words(self) -> &'static str {
         match self {
             Self::Redrive => "Redrive",
@@ -95,10 +106,11 @@ impl Verb {
 /// `GET /console/bulk`.
 pub(super) async fn ask(visitor: Visitor) -> Answer {
     let verb = Verb::read(visitor.query.get("verb"))?;
+    if !visitor.administers() {
+        return Err(Trouble::Refused("acting on all that match needs a key of scope admin"));
+    }
     let filter = Filter::read(&visitor.query);
-    let mut request = request(verb, &filter, &Fields::default())?;
-    request["dryRun"] = json!(true);
-    let DryRun { matched, at_least } = visitor.api.post("/operations", &request).await?;
+    let JobCount { count: matched, at_least } = count(&visitor, verb, &filter).await?;
     let title = format!("{} all that match", verb.words());
     render(&Page {
         frame: visitor.frame(title, "operations"),
@@ -111,6 +123,23 @@ pub(super) async fn ask(visitor: Visitor) -> Answer {
         verb,
         filter,
     })
+}
+
+/// How many it would be done to: of those that match, the ones in a state in which it can be done. States are counted side by
+/// side, each as far as a list's count goes, which is quicker than a dry run of the operation.
+async fn count(visitor: &Visitor, verb: Verb, filter: &Filter) -> Result<JobCount, Trouble> {
+    let asked = |state: &&&str| filter.state.is_empty() || filter.state == **state;
+    let now = now_ms();
+    let counts = verb.states().iter().filter(asked).map(|state| {
+        let of_state = Filter { state: (*state).to_owned(), ..filter.clone() };
+        visitor.api.get::<JobCount>(&of_state.api("/jobs/count", now, &[]))
+    });
+    let mut sum = JobCount { count: 0, at_least: false };
+    for counted in try_join_all(counts).await? {
+        sum.count += counted.count;
+        sum.at_least |= counted.at_least;
+    }
+    Ok(sum)
 }
 
 /// `POST /console/bulk`.

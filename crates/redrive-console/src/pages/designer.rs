@@ -1,20 +1,19 @@
 //! The designer of policies: the fields, what they would do as a drawing, and what last week would have cost with them.
 
-use std::collections::BTreeSet;
-
 use askama::Template;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect};
 use futures_util::future::join;
-use redrive_server::wire::policy::{BackoffType, JitterType, RetryPolicy};
+use redrive_server::wire::policy::RetryPolicy;
 use redrive_server::wire::preview::PolicyPreview;
 use redrive_server::wire::replay::{Courses, Replay, ReplayRequest};
 
 use super::Answer;
+use super::design::Design;
 use crate::api::{query, segment};
 use crate::chart::Figure;
 use crate::chart::schedule::{starts, waits};
-use crate::form::{Fields, Posted};
+use crate::form::Posted;
 use crate::frame::{Frame, render};
 use crate::trouble::{Trouble, sentence};
 use crate::visitor::Visitor;
@@ -22,22 +21,6 @@ use crate::words;
 
 /// Days that are driven again on paper.
 const REPLAYED_DAYS: u32 = 7;
-
-const BACKOFFS: [(&str, BackoffType); 5] = [
-    ("EXPONENTIAL", BackoffType::Exponential),
-    ("LINEAR", BackoffType::Linear),
-    ("FIXED", BackoffType::Fixed),
-    ("POLYNOMIAL", BackoffType::Polynomial),
-    ("SCHEDULE", BackoffType::Schedule),
-];
-const JITTERS: [(&str, JitterType); 6] = [
-    ("NONE", JitterType::None),
-    ("FULL", JitterType::Full),
-    ("EQUAL", JitterType::Equal),
-    ("DECORRELATED", JitterType::Decorrelated),
-    ("PROPORTIONAL", JitterType::Proportional),
-    ("ABSOLUTE", JitterType::Absolute),
-];
 
 #[derive(Template)]
 #[template(path = "designer.html")]
@@ -48,30 +31,6 @@ struct Page {
     may_save: bool,
     preview: Drawn,
     replay: Replayed,
-}
-
-/// The fields as they stand in the form.
-#[derive(Debug, Default)]
-struct Design {
-    policy_id: String,
-    max_attempts: String,
-    backoff_type: String,
-    initial_delay_ms: String,
-    multiplier: String,
-    exponent: String,
-    delays_ms: String,
-    max_delay_ms: String,
-    total_budget_ms: String,
-    jitter_type: String,
-    jitter_fraction: String,
-    jitter_ms: String,
-    retryable_status_codes: String,
-    retryable_grpc_codes: String,
-    attempt_timeout_ms: String,
-    visibility_timeout_ms: String,
-    on_success_url: String,
-    on_exhausted_url: String,
-    signing_secret: String,
 }
 
 /// What a policy would do.
@@ -258,148 +217,4 @@ fn change(before: u64, after: u64) -> String {
         std::cmp::Ordering::Greater => format!("{} more", words::count(after - before)),
         std::cmp::Ordering::Less => format!("{} fewer", words::count(before - after)),
     }
-}
-
-impl Design {
-    fn of(policy: &RetryPolicy) -> Self {
-        fn text<T: ToString>(value: &Option<T>) -> String {
-            value.as_ref().map(ToString::to_string).unwrap_or_default()
-        }
-        let list = |codes: &Option<BTreeSet<u16>>| {
-            codes.iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
-        let delays: Vec<String> = policy.delays_ms.iter().flatten().map(ToString::to_string).collect();
-        let backoff = policy.backoff_type.unwrap_or(BackoffType::Exponential);
-        let jitter = policy.jitter_type.unwrap_or(JitterType::Full);
-        let budget = policy.total_budget_ms.unwrap_or(Some(3_600_000));
-        Self {
-            policy_id: policy.policy_id.clone().unwrap_or_default(),
-            max_attempts: text(&policy.max_attempts),
-            backoff_type: named(&BACKOFFS, backoff),
-            initial_delay_ms: text(&policy.initial_delay_ms),
-            multiplier: text(&policy.multiplier),
-            exponent: text(&policy.exponent),
-            delays_ms: delays.join(", "),
-            max_delay_ms: text(&policy.max_delay_ms),
-            total_budget_ms: text(&budget),
-            jitter_type: named(&JITTERS, jitter),
-            jitter_fraction: text(&policy.jitter_fraction),
-            jitter_ms: text(&policy.jitter_ms),
-            retryable_status_codes: list(&policy.retryable_status_codes),
-            retryable_grpc_codes: list(&policy.retryable_grpc_codes),
-            attempt_timeout_ms: text(&policy.attempt_timeout_ms),
-            visibility_timeout_ms: text(&policy.visibility_timeout_ms),
-            on_success_url: policy.on_success_url.clone().unwrap_or_default(),
-            on_exhausted_url: policy.on_exhausted_url.clone().unwrap_or_default(),
-            signing_secret: policy.signing_secret.clone().unwrap_or_default(),
-        }
-    }
-
-    fn read(fields: &Fields) -> Self {
-        Self {
-            policy_id: fields.text("policyId"),
-            max_attempts: fields.text("maxAttempts"),
-            backoff_type: fields.text("backoffType"),
-            initial_delay_ms: fields.text("initialDelayMs"),
-            multiplier: fields.text("multiplier"),
-            exponent: fields.text("exponent"),
-            delays_ms: fields.text("delaysMs"),
-            max_delay_ms: fields.text("maxDelayMs"),
-            total_budget_ms: fields.text("totalBudgetMs"),
-            jitter_type: fields.text("jitterType"),
-            jitter_fraction: fields.text("jitterFraction"),
-            jitter_ms: fields.text("jitterMs"),
-            retryable_status_codes: fields.text("retryableStatusCodes"),
-            retryable_grpc_codes: fields.text("retryableGrpcCodes"),
-            attempt_timeout_ms: fields.text("attemptTimeoutMs"),
-            visibility_timeout_ms: fields.text("visibilityTimeoutMs"),
-            on_success_url: fields.text("onSuccessUrl"),
-            on_exhausted_url: fields.text("onExhaustedUrl"),
-            signing_secret: fields.text("signingSecret"),
-        }
-    }
-
-    /// The policy that the fields state; those that do not belong to its backoff or jitter are left out.
-    fn policy(&self) -> Result<RetryPolicy, Trouble> {
-        let backoff = chosen("backoffType", &BACKOFFS, &self.backoff_type)?;
-        let jitter = chosen("jitterType", &JITTERS, &self.jitter_type)?;
-        let (scheduled, owned) =
-            (backoff == BackoffType::Schedule, |text: &str| (!text.is_empty()).then(|| text.to_owned()));
-        Ok(RetryPolicy {
-            policy_id: owned(&self.policy_id),
-            version: None,
-            max_attempts: number("maxAttempts", &self.max_attempts)?,
-            backoff_type: Some(backoff),
-            initial_delay_ms: if scheduled {
-                None
-            } else {
-                number("initialDelayMs", &self.initial_delay_ms)?
-            },
-            multiplier: if backoff == BackoffType::Exponential {
-                number("multiplier", &self.multiplier)?
-            } else {
-                None
-            },
-            exponent: if backoff == BackoffType::Polynomial {
-                number("exponent", &self.exponent)?
-            } else {
-                None
-            },
-            delays_ms: if scheduled { Some(numbers("delaysMs", &self.delays_ms)?) } else { None },
-            max_delay_ms: number("maxDelayMs", &self.max_delay_ms)?,
-            total_budget_ms: Some(number("totalBudgetMs", &self.total_budget_ms)?),
-            jitter_type: Some(jitter),
-            jitter_fraction: if jitter == JitterType::Proportional {
-                number("jitterFraction", &self.jitter_fraction)?
-            } else {
-                None
-            },
-            jitter_ms: if jitter == JitterType::Absolute {
-                number("jitterMs", &self.jitter_ms)?
-            } else {
-                None
-            },
-            retryable_status_codes: Some(
-                numbers("retryableStatusCodes", &self.retryable_status_codes)?.into_iter().collect(),
-            ),
-            retryable_grpc_codes: Some(
-                numbers("retryableGrpcCodes", &self.retryable_grpc_codes)?.into_iter().collect(),
-            ),
-            attempt_timeout_ms: number("attemptTimeoutMs", &self.attempt_timeout_ms)?,
-            visibility_timeout_ms: number("visibilityTimeoutMs", &self.visibility_timeout_ms)?,
-            on_success_url: owned(&self.on_success_url),
-            on_exhausted_url: owned(&self.on_exhausted_url),
-            signing_secret: owned(&self.signing_secret),
-        })
-    }
-
-    fn backoffs(&self) -> Vec<(&'static str, String, bool)> {
-        BACKOFFS.iter().map(|(name, _)| (*name, words::plain(name), *name == self.backoff_type)).collect()
-    }
-
-    fn jitters(&self) -> Vec<(&'static str, String, bool)> {
-        JITTERS.iter().map(|(name, _)| (*name, words::plain(name), *name == self.jitter_type)).collect()
-    }
-}
-
-fn named<T: Copy + PartialEq>(all: &[(&'static str, T)], one: T) -> String {
-    all.iter().find(|(_, value)| *value == one).map_or("", |(name, _)| name).to_owned()
-}
-
-fn chosen<T: Copy>(field: &str, all: &[(&'static str, T)], text: &str) -> Result<T, Trouble> {
-    let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    found.ok_or_else(|| Trouble::Senseless(format!("{field}: there is no {text:?}")))
-}
-
-fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<Option<T>, Trouble> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let wrong = |_| Trouble::Senseless(format!("{field}: {text:?} is not a number that fits here"));
-    text.replace(['_', ' '], "").parse().map(Some).map_err(wrong)
-}
-
-fn numbers<T: std::str::FromStr>(field: &str, text: &str) -> Result<Vec<T>, Trouble> {
-    let parts = text.split([',', ' ', ';']).filter(|part| !part.is_empty());
-    parts.filter_map(|part| number(field, part).transpose()).collect()
 }

@@ -239,59 +239,72 @@ fn class_of(because: Because, state: JobState) -> &'static str {
 }
 
 fn facts(job: &Job, now: i64) -> Vec<Fact> {
-    let text = |name, text: String| Fact { name, text, moment: None, link: None };
-    let at = |name, at: Option<i64>| {
-        at.map(|at| Fact { name, text: String::new(), moment: Some(Moment::seen(at, now)), link: None })
-    };
-    let policy = match policy_name(job) {
-        Some(name) => Fact {
-            link: Some(query("/console/policies/design", [("policy", name)])),
-            ..text("policy", format!("{name}, version {}", job.policy_version))
-        },
-        None => text("policy", "its own".to_owned()),
-    };
-    let parent = job.parent.as_ref().map(|parent| Fact {
-        link: Some(format!("/console/jobs/{}", segment(&parent.job_id))),
-        ..text("child of", short(&parent.job_id))
+    let mut facts = course(job, now);
+    facts.extend(nature(job));
+    facts
+}
+
+/// What has become of a job so far.
+fn course(job: &Job, now: i64) -> Vec<Fact> {
+    let at = |name, at: Option<i64>| Some(Fact::at(name, Moment::seen(at?, now)));
+    let again = (job.run > 1).then(|| {
+        let times = words::counted(u64::from(job.run - 1), "time", "times");
+        Fact::new("run", format!("{}: driven again {times}", job.run))
     });
-    let partition = job.partition.as_ref();
-    [
-        Some(text("attempts", attempts(job))),
-        (job.run > 1).then(|| {
-            text(
-                "run",
-                format!(
-                    "{}: driven again {}",
-                    job.run,
-                    words::counted(u64::from(job.run - 1), "time", "times")
-                ),
-            )
-        }),
+    let facts = [
+        Some(Fact::new("attempts", attempts(job))),
+        again,
         at("enqueued", Some(job.created_at)),
         at("next attempt", job.next_run_at),
         at("started", job.started_at),
         at("leased until", job.lease_until),
         at("ended", job.finished_at),
-        job.reason.as_deref().map(|reason| text("dead because", words::plain(reason))),
-        job.last_error.as_deref().map(|error| text("last error", error.to_owned())),
-        job.last_status.map(|status| text("last answer", status.to_string())),
-        job.worker.clone().map(|worker| text("worker", worker)),
-        Some(text("kind", job.kind.clone())),
-        Some(text("queue", job.queue.clone())),
+        job.reason.as_deref().map(|reason| Fact::new("dead because", words::plain(reason))),
+        job.last_error.clone().map(|error| Fact::new("last error", error)),
+        job.last_status.map(|status| Fact::new("last answer", status.to_string())),
+        job.worker.clone().map(|worker| Fact::new("worker", worker)),
+    ];
+    facts.into_iter().flatten().collect()
+}
+
+/// What a job is, whatever becomes of it.
+fn nature(job: &Job) -> Vec<Fact> {
+    let policy = match policy_name(job) {
+        Some(name) => Fact {
+            link: Some(query("/console/policies/design", [("policy", name)])),
+            ..Fact::new("policy", format!("{name}, version {}", job.policy_version))
+        },
+        None => Fact::new("policy", "its own".to_owned()),
+    };
+    let parent = job.parent.as_ref().map(|parent| Fact {
+        link: Some(format!("/console/jobs/{}", segment(&parent.job_id))),
+        ..Fact::new("child of", short(&parent.job_id))
+    });
+    let shared =
+        job.partition.as_ref().map(|partition| format!("{}, order {}", partition.key, partition.order));
+    let facts = [
+        Some(Fact::new("kind", job.kind.clone())),
+        Some(Fact::new("queue", job.queue.clone())),
         Some(policy),
-        Some(text("priority", job.priority.to_string())),
-        job.tenant.clone().map(|tenant| text("tenant", tenant)),
+        Some(Fact::new("priority", job.priority.to_string())),
+        job.tenant.clone().map(|tenant| Fact::new("tenant", tenant)),
         parent,
-        partition.map(|partition| {
-            text("shares limits with", format!("{}, order {}", partition.key, partition.order))
-        }),
-        job.idempotency_key.clone().map(|key| text("idempotency key", key)),
-        job.timeout_ms.map(|ms| text("one attempt takes at most", words::span(ms))),
-        Some(text("id", job.job_id.clone())),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        shared.map(|with| Fact::new("shares limits with", with)),
+        job.idempotency_key.clone().map(|key| Fact::new("idempotency key", key)),
+        job.timeout_ms.map(|ms| Fact::new("one attempt takes at most", words::span(ms))),
+        Some(Fact::new("id", job.job_id.clone())),
+    ];
+    facts.into_iter().flatten().collect()
+}
+
+impl Fact {
+    fn new(name: &'static str, text: String) -> Self {
+        Self { name, text, moment: None, link: None }
+    }
+
+    fn at(name: &'static str, moment: Moment) -> Self {
+        Self { moment: Some(moment), ..Self::new(name, String::new()) }
+    }
 }
 
 fn contents(job: &Job, is_task: bool) -> Vec<(&'static str, String)> {

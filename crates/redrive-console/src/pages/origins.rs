@@ -94,34 +94,19 @@ fn charts(series: &OriginSeries, now: i64, day: bool) -> Vec<Figure> {
         class,
         values: points.iter().map(value).collect(),
     };
+    let calls = [
+        sort("limit", "line-b", |point| Some(as_f64(point.limit))),
+        sort("under way", "line-a", |point| Some(as_f64(point.in_flight))),
+    ];
+    let latency = [sort("smoothed", "line-a", |point| point.latency_ms.map(as_f64))];
+    let answers = [
+        sort("answered", "good", |point| Some(as_f64(point.answered))),
+        sort("failed", "bad", |point| Some(as_f64(point.failed))),
+    ];
     vec![
-        lines(
-            "limit",
-            "Calls at once: the gate's limit and what is under way",
-            &times,
-            &[
-                sort("limit", "line-b", |point| Some(as_f64(point.limit))),
-                sort("under way", "line-a", |point| Some(as_f64(point.in_flight))),
-            ],
-            Unit::Count,
-        ),
-        lines(
-            "latency",
-            "Latency",
-            &times,
-            &[sort("smoothed", "line-a", |point| point.latency_ms.map(as_f64))],
-            Unit::Span,
-        ),
-        stacked(
-            "calls",
-            "Answers and failures of late",
-            &times,
-            &[
-                sort("answered", "good", |point| Some(as_f64(point.answered))),
-                sort("failed", "bad", |point| Some(as_f64(point.failed))),
-            ],
-            Unit::Count,
-        ),
+        lines("limit", "Calls at once: the gate's limit and what is under way", &times, &calls, Unit::Count),
+        lines("latency", "Latency", &times, &latency, Unit::Span),
+        stacked("answers", "Answers and failures of late", &times, &answers, Unit::Count),
     ]
 }
 

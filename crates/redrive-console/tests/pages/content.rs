@@ -127,3 +127,20 @@ async fn dead_letters_are_grouped_with_an_example() {
     );
     assert_eq!(page.body.matches("Example").count(), 2);
 }
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_said_in_words() {
+    let stage = Stage::new(Access::OpenWithoutKeys).await;
+    let mut browser = stage.browser();
+    stage.weather.set_down(true);
+    for path in PAGES {
+        let page = browser.get(path).await;
+        // What is kept in memory may still be shown for a moment.
+        assert!(page.status == 503 || page.status == 200, "{path}: {}", page.status);
+        assert!(page.status == 200 || page.has("The store does not answer"), "{path}: {}", page.body);
+    }
+    let page = browser.get("/console/tasks").await;
+    assert_eq!((page.status, page.header("retry-after")), (503, "1"));
+    stage.weather.set_down(false);
+    assert_eq!(browser.get("/console/tasks").await.status, 200);
+}

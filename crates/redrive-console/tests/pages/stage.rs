@@ -17,6 +17,7 @@ use redrive_delivery::secrets::{SecretKey, Vault};
 use redrive_server::keys::{self, NewKey, Scope};
 use redrive_server::{Access, Api};
 use redrive_store_sqlite::SqliteStore;
+use redrive_testkit::faulty::{Faults, FaultyStore, Weather};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -43,6 +44,8 @@ pub(crate) const PAGES: [&str; 13] = [
 pub(crate) struct Stage {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) router: Router,
+    /// Whether the store answers.
+    pub(crate) weather: Arc<Weather>,
     api: Router,
 }
 
@@ -56,8 +59,11 @@ impl Stage {
             vault: Arc::new(Vault::new(&SecretKey::from_base64(&format!("{}=", "A".repeat(43))).unwrap())),
         };
         let node = WorkerId::new("node-1").unwrap();
-        let api = Api::open(store.clone(), parts, access, node, CancellationToken::new()).await.unwrap();
-        Self { store, router: redrive_console::router(api.router()), api: api.router() }
+        let weather = Arc::new(Weather::default());
+        let rng = fastrand::Rng::with_seed(7);
+        let seen = Arc::new(FaultyStore::new(store.clone(), Faults::NONE, weather.clone(), rng));
+        let api = Api::open(seen, parts, access, node, CancellationToken::new()).await.unwrap();
+        Self { store, router: redrive_console::router(api.router()), weather, api: api.router() }
     }
 
     /// A key; a tenant's, if one is named.
