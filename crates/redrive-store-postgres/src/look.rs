@@ -67,13 +67,16 @@ impl Look<'_> {
     async fn few(&self) -> Result<Option<usize>, StoreError> {
         let lanes = self.inner.lanes.snapshot();
         let wanted: Vec<i32> = wanted_lanes(&lanes, self.filter).collect();
+        // Without a queue or a kind every lane is wanted, those too that another node has added since.
+        let narrowed = self.filter.queue.is_some() || self.filter.kind.is_some();
+        let is_wanted = |lane: i32| !narrowed || wanted.contains(&lane);
         let counts = self.counts().await?;
         let states = if self.filter.states.is_empty() { &State::ALL[..] } else { &self.filter.states };
         let sum = |of: &dyn Fn(i32) -> bool, states: &[State]| -> usize {
             let those = counts.iter().filter(|((lane, state), _)| of(*lane) && states.contains(state));
             those.map(|(_, jobs)| *jobs).sum()
         };
-        if sum(&|lane| wanted.contains(&lane), states) == 0 {
+        if sum(&is_wanted, states) == 0 {
             return Ok(Some(0));
         }
         if self.filter.states.is_empty() {
@@ -82,7 +85,7 @@ impl Look<'_> {
         // What can be claimed is found by lanes, what has ended or runs is not.
         let (claimable, others): (Vec<State>, Vec<State>) =
             states.iter().partition(|state| state.is_claimable());
-        let jobs = sum(&|lane| wanted.contains(&lane), &claimable) + sum(&|_| true, &others);
+        let jobs = sum(&is_wanted, &claimable) + sum(&|_| true, &others);
         Ok((jobs <= self.most).then_some(jobs))
     }
 
