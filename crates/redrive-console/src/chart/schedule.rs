@@ -55,7 +55,7 @@ impl Plan<'_> {
             rows: rise.ticks(),
             columns: columns(retries, reach),
             shapes,
-            legend: self.legend(),
+            legend: self.legend(budget),
             table: self.table(what),
         }
     }
@@ -100,11 +100,14 @@ impl Plan<'_> {
         )
     }
 
-    fn legend(&self) -> Vec<Meaning> {
+    /// The budget is in it even where it is not drawn.
+    fn legend(&self, shown: Option<u64>) -> Vec<Meaning> {
         let meaning = |class, label: &str, value: String| Meaning { class, label: label.to_owned(), value };
         let spread = meaning("band", "spread of the jitter", String::new());
         let mut legend = vec![spread, meaning("mean", "mean", String::new())];
-        legend.extend(self.budget.map(|budget| meaning("budget", "budget", words::span(budget))));
+        let place = if shown.is_some() { "" } else { ", above what is drawn" };
+        legend
+            .extend(self.budget.map(|ms| meaning("budget", "budget", format!("{}{place}", words::span(ms)))));
         legend
     }
 

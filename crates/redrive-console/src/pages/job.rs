@@ -248,7 +248,10 @@ fn facts(job: &Job, now: i64) -> Vec<Fact> {
 fn course(job: &Job, now: i64) -> Vec<Fact> {
     let at = |name, at: Option<i64>| Some(Fact::at(name, Moment::seen(at?, now)));
     let again = (job.run > 1).then(|| {
-        let times = words::counted(u64::from(job.run - 1), "time", "times");
+        let times = match job.run - 1 {
+            1 => "once".to_owned(),
+            more => format!("{more} times"),
+        };
         Fact::new("run", format!("{}: driven again {times}", job.run))
     });
     let facts = [
