@@ -157,6 +157,7 @@ function design() {
   };
   for (const event of ["input", "change"]) form.addEventListener(event, follow);
   applies();
+  if (one("[data-unasked]")) draw("replay").catch(() => {});
 }
 
 // ---- Keys.

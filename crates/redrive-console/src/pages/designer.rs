@@ -3,7 +3,6 @@
 use askama::Template;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect};
-use futures_util::future::join;
 use redrive_server::wire::policy::RetryPolicy;
 use redrive_server::wire::preview::PolicyPreview;
 use redrive_server::wire::replay::{Courses, Replay, ReplayRequest};
@@ -49,6 +48,7 @@ impl askama::filters::HtmlSafe for Drawn {}
 #[derive(Template)]
 #[template(path = "replay.html")]
 struct Replayed {
+    asked: bool,
     problem: Option<String>,
     tasks: u64,
     looked_at: String,
@@ -68,7 +68,8 @@ pub(super) async fn show(visitor: Visitor) -> Answer {
         visitor.api.get(&format!("/retry-policies/{}", segment(&name))).await?
     };
     let fields = Design::of(&policy);
-    page(visitor, fields, !name.is_empty()).await
+    // It may take a second, which nobody who only looks should wait: a script asks for it, or the person does.
+    page(visitor, fields, !name.is_empty(), Replayed::not_asked()).await
 }
 
 /// `POST /console/policies/draw`: a part of the page for scripts, all of it without.
@@ -79,7 +80,8 @@ pub(super) async fn draw(visitor: Visitor, Posted(fields): Posted) -> Answer {
         Some("replay") => render(&replayed(&visitor, &design, fields.get("known").is_some()).await?),
         _ => {
             let known = fields.get("known").is_some();
-            page(visitor, design, known).await
+            let replay = replayed(&visitor, &design, known).await?;
+            page(visitor, design, known, replay).await
         }
     }
 }
@@ -100,8 +102,8 @@ pub(super) async fn save(visitor: Visitor, Posted(fields): Posted) -> Answer {
     Ok(Redirect::to(&page).into_response())
 }
 
-async fn page(visitor: Visitor, fields: Design, known: bool) -> Answer {
-    let (preview, replay) = join(drawn(&visitor, &fields), replayed(&visitor, &fields, known)).await;
+async fn page(visitor: Visitor, fields: Design, known: bool, replay: Replayed) -> Answer {
+    let preview = drawn(&visitor, &fields).await?;
     let title = match fields.policy_id.as_str() {
         name if known => format!("Policy {name}"),
         _ => "New policy".to_owned(),
@@ -110,8 +112,8 @@ async fn page(visitor: Visitor, fields: Design, known: bool) -> Answer {
         frame: visitor.frame(title, "policies"),
         known,
         may_save: visitor.administers_all(),
-        preview: preview?,
-        replay: replay?,
+        preview,
+        replay,
         fields,
     })
 }
@@ -185,7 +187,12 @@ impl Drawn {
 
 impl Replayed {
     fn unknown(problem: String) -> Self {
-        Self { problem: Some(problem), tasks: 0, looked_at: String::new(), complete: true, rows: Vec::new() }
+        let problem = Some(problem);
+        Self { asked: true, problem, tasks: 0, looked_at: String::new(), complete: true, rows: Vec::new() }
+    }
+
+    fn not_asked() -> Self {
+        Self { asked: false, problem: None, ..Self::unknown(String::new()) }
     }
 
     fn of(replay: &Replay) -> Self {
@@ -197,6 +204,7 @@ impl Replayed {
             (number(|one| one.attempts), number(|one| one.succeeded), number(|one| one.exhausted));
         let time = |one: &Courses| words::span_or_dash(one.mean_ms_to_success);
         Self {
+            asked: true,
             problem: None,
             tasks: replay.tasks,
             looked_at: words::count(replay.looked_at),

@@ -138,6 +138,9 @@ async fn a_policy_is_drawn_saved_and_removed() {
         ("retryableStatusCodes", "503"),
         ("retryableGrpcCodes", "14"),
     ];
+    assert!(page.has("Press Draw to work it out"), "{}", page.body);
+    let all = browser.submit("/console/policies/draw", &page, &fields).await;
+    assert!(all.has("<html") && all.has("needed more than one attempt"), "{}", all.body);
     let drawn = browser.submit("/console/policies/draw?part=preview", &page, &fields).await;
     assert!(drawn.has("<td>5 s</td>") && !drawn.has("<html"), "{}", drawn.body);
     let saved = browser.submit("/console/policies/save", &page, &fields).await;

@@ -289,6 +289,7 @@ impl Person<'_> {
         self.open("/console/policies").await;
         self.click("a[href='/console/policies/design']").await;
         let before = self.browser.run("return document.querySelector('#waits svg').outerHTML").await;
+        self.shows("#replay", "needed more than one attempt").await;
         self.browser.run("window.same = true").await;
         self.fill("[name=policyId]", "mail").await;
         self.fill("[name=maxAttempts]", "5").await;
