@@ -74,7 +74,7 @@ pub(crate) fn of_queues(stats: &Stats, paused: &[String]) -> Vec<Trouble> {
             queue => (format!("queue {queue} is paused"), waiting(Some(queue))),
         };
         if jobs > 0 {
-            let text = format!("{what} with {} that wait", counted(jobs, "job"));
+            let text = format!("{what} with {} waiting", counted(jobs, "job"));
             troubles.push(trouble(Severity::Warn, text, "queues", &[("queue", queue.clone())]));
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             of_queues(&stats, &paused).into_iter().map(|trouble| trouble.text).collect()
         };
         assert_eq!(texts(&[]), ["oldest due job waits 4 min: are there workers?"]);
-        assert_eq!(texts(&["mail", "other"]), ["queue mail is paused with 1,200 jobs that wait"]);
-        assert_eq!(texts(&["*"]), ["every queue is paused with 1,200 jobs that wait"]);
+        assert_eq!(texts(&["mail", "other"]), ["queue mail is paused with 1,200 jobs waiting"]);
+        assert_eq!(texts(&["*"]), ["every queue is paused with 1,200 jobs waiting"]);
     }
 }

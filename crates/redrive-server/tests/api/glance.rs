@@ -134,7 +134,7 @@ async fn what_is_wrong_is_said_in_words() {
     assert_eq!(overview["oldestDueMs"], 240_000);
     assert_eq!(overview["attemptsPerSecond"]["succeeded"], 0.0);
     stage.post("/queues/default/pause", json!({})).await;
-    let paused = "queue default is paused with 1 job that wait";
+    let paused = "queue default is paused with 1 job waiting";
     assert_eq!(troubles(&stage).await, [own(dead, "dead"), own(paused, "queues")]);
     assert_eq!(stage.get("/overview").await.body["pausedQueues"], json!(["default"]));
     clock.advance(Duration::from_secs(3_600));
