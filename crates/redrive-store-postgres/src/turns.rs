@@ -16,6 +16,8 @@ use crate::open::Inner;
 
 /// How many of a partition go on at once where nothing bounds it; a sweep finds the others.
 const NEXT_MAX: usize = 1_000;
+/// How often a turn is passed on before it is left to a sweep.
+const PASS_ON_TRIES: u32 = 3;
 
 /// A job that has left its place in a partition, by a settlement or a cancel.
 #[derive(Debug)]
@@ -76,15 +78,20 @@ pub(crate) async fn pass_on(inner: &Inner, left: &[Left]) -> bool {
     for each in left {
         *most.entry(&each.partition).or_default() += 1 + each.added.len();
     }
-    let passed = resume(inner, &most, |lines| {
-        let of = |scope: &str| left.iter().filter(|each| each.partition == *scope).collect::<Vec<_>>();
-        lines.iter().flat_map(|(scope, line)| line.pass_on(&of(scope))).collect()
-    });
-    match passed.await {
-        Ok(resumed) => !resumed.is_empty(),
-        Err(error) => {
-            tracing::warn!(error = explain(&error), "a turn was not passed on; the next sweep does it");
-            false
+    let mut tries = 1;
+    loop {
+        let passed = resume(inner, &most, |lines| {
+            let of = |scope: &str| left.iter().filter(|each| each.partition == *scope).collect::<Vec<_>>();
+            lines.iter().flat_map(|(scope, line)| line.pass_on(&of(scope))).collect()
+        });
+        match passed.await {
+            Ok(resumed) => return !resumed.is_empty(),
+            // A claim that passes a row over may hold it all the same while it waits for the locks of others.
+            Err(StoreError::Busy(_)) if tries < PASS_ON_TRIES => tries += 1,
+            Err(error) => {
+                tracing::warn!(error = explain(&error), "a turn was not passed on; the next sweep does it");
+                return false;
+            }
         }
     }
 }
