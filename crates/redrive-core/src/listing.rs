@@ -196,7 +196,9 @@ pub(crate) async fn look<S: Store + ?Sized>(
                 return Ok(Looked { page: Page { items, next: after }, looked_at });
             }
         }
-        if read.next.is_none() {
+        // Where the list says it goes on, even if it brought nothing.
+        after = read.next;
+        if after.is_none() {
             return Ok(Looked { page: Page { items, next: None }, looked_at });
         }
     }
