@@ -18,15 +18,18 @@ impl Observer for Claims {
     }
 }
 
-fn quick() -> Policy {
-    let quick = Backoff::fixed(Duration::from_millis(1)).unwrap();
-    Policy { backoff: quick, jitter: Jitter::None, ..Policy::default() }.with_max_attempts(2).unwrap()
+/// Hooks hear of an end once it is written: by then another claim may have been heard of, unless that comes later than this.
+const WAIT: Duration = Duration::from_millis(500);
+
+fn spaced() -> Policy {
+    let spaced = Backoff::fixed(WAIT).unwrap();
+    Policy { backoff: spaced, jitter: Jitter::None, ..Policy::default() }.with_max_attempts(2).unwrap()
 }
 
 /// What is heard of one job whose attempts end as `handler` says.
 async fn heard(handler: fn(u32) -> Result<u32, JobError>) -> Vec<String> {
     let redrive = open().await;
-    let id = redrive.enqueue(Add { a: 1, b: 2 }).policy(quick()).await.unwrap().id();
+    let id = redrive.enqueue(Add { a: 1, b: 2 }).policy(spaced()).await.unwrap().id();
     let (heard, claims) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Claims::default()));
     let hook = heard.clone();
     let seen = Arc::new(AtomicUsize::new(0));
@@ -65,9 +68,9 @@ async fn a_job_is_heard_of_from_its_claim_to_its_end() {
     assert_eq!(heard(|_| Ok(7)).await, ["claimed 1", "succeeded Some([55])"]);
     let fail = |_| Err(JobError::fail("no"));
     let dead =
-        ["claimed 1", "retrying 1ms Some(\"no\")", "claimed 2", "dead ATTEMPTS_EXHAUSTED Some(\"no\")"];
+        ["claimed 1", "retrying 500ms Some(\"no\")", "claimed 2", "dead ATTEMPTS_EXHAUSTED Some(\"no\")"];
     assert_eq!(heard(fail).await, dead);
-    let snooze = |call| if call == 0 { Err(JobError::snooze(Duration::from_millis(1))) } else { Ok(0) };
-    assert_eq!(heard(snooze).await, ["claimed 1", "snoozed 1ms", "claimed 1", "succeeded Some([48])"]);
+    let snooze = |call| if call == 0 { Err(JobError::snooze(WAIT)) } else { Ok(0) };
+    assert_eq!(heard(snooze).await, ["claimed 1", "snoozed 500ms", "claimed 1", "succeeded Some([48])"]);
     assert_eq!(heard(|_| Err(JobError::cancelled())).await, ["claimed 1", "cancelled"]);
 }
