@@ -23,7 +23,8 @@ struct Program {
     folder: PathBuf,
 }
 
-/// Builds all test programs with `cargo` and runs them to their ends, so that one failure does not hide another.
+/// Builds all test programs with `cargo` and runs them to their ends, so that one failure does not hide another. What failed
+/// beside another is judged alone, and both runs are shown.
 pub(crate) fn build_and_run(cargo: &mut Command) -> anyhow::Result<()> {
     let programs = build(cargo)?;
     anyhow::ensure!(!programs.is_empty(), "cargo built no test program");
@@ -35,14 +36,21 @@ pub(crate) fn build_and_run(cargo: &mut Command) -> anyhow::Result<()> {
                     if !program.passes()
                         && let Ok(mut failed) = failed.lock()
                     {
-                        failed.push(program.name.as_str());
+                        failed.push(program);
                     }
                 }
             });
         }
     });
-    let failed = failed.into_inner().unwrap_or_default();
-    anyhow::ensure!(failed.is_empty(), "tests failed in: {}", failed.join(", "));
+    let (mut disturbed, mut broken) = (Vec::new(), Vec::new());
+    for program in failed.into_inner().unwrap_or_default() {
+        println!("\nonce more, with nothing beside it:");
+        if program.passes() { &mut disturbed } else { &mut broken }.push(program.name.as_str());
+    }
+    if !disturbed.is_empty() {
+        println!("\nfailed beside another program and passed alone, look into it: {}", disturbed.join(", "));
+    }
+    anyhow::ensure!(broken.is_empty(), "tests failed in: {}", broken.join(", "));
     Ok(())
 }
 
