@@ -288,6 +288,7 @@ impl Person<'_> {
     pub(super) async fn designs_a_policy(&self) {
         self.open("/console/policies").await;
         self.click("a[href='/console/policies/design']").await;
+        self.see("#waits svg").await;
         let before = self.browser.run("return document.querySelector('#waits svg').outerHTML").await;
         self.shows("#replay", "needed more than one attempt").await;
         self.browser.run("window.same = true").await;
@@ -421,6 +422,7 @@ impl Person<'_> {
         self.click("form[action='/console/sign-out'] button").await;
         self.fill("[name=key]", &self.scene.key).await;
         self.click("main button").await;
+        self.see("#overview").await;
         self.open("/console/keys").await;
         self.confirm("button[aria-label='Revoke looker']").await;
         self.told("Revoked").await;
