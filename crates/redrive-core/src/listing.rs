@@ -173,7 +173,7 @@ pub struct Looked {
 
 /// A look by lists of everything, or of dead letters, which every store finds by themselves: right for any store, and as fast
 /// as reading whole jobs is.
-pub(crate) async fn look<S: Store + ?Sized>(
+pub async fn look_by_lists<S: Store + ?Sized>(
     store: &S,
     filter: &Filter,
     page: PageRequest,

@@ -16,8 +16,7 @@ use crate::time::Timestamp;
 use crate::transfer::Transfer;
 use crate::verdict::Verdict;
 
-use crate::listing;
-pub use crate::listing::{Cursor, Filter, Looked, Page, PageRequest};
+pub use crate::listing::{Cursor, Filter, Looked, Page, PageRequest, look_by_lists};
 
 /// The life of a job. Each method is one atomic write or read; results stand in the order of what was asked.
 ///
@@ -87,9 +86,9 @@ pub trait Store: Send + Sync {
 
     /// Jobs that match, newest id first, out of at most `most` that are looked at: its cost is bounded whatever the filter and
     /// however many jobs there are. The page may be short, or empty, while its `next` says where to go on; nothing comes twice.
-    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
-        listing::look(self, &filter, page, most).await
-    }
+    ///
+    /// A store without a quicker way has [`look_by_lists`].
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError>;
 
     /// The attempts of a job, oldest first.
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError>;

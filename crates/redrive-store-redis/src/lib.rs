@@ -49,9 +49,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Cursor, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
-    check_batch,
+    Cancelled, ClaimRequest, Claimed, Cursor, Discarded, Enqueued, Extended, Filter, Looked, Page,
+    PageRequest, ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError,
+    Wake, check_batch, look_by_lists,
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
@@ -128,6 +128,10 @@ impl Store for RedisStore {
         page.check()?;
         let after = page.after.map(Cursor::job).transpose()?;
         list::list(&self.inner, &filter, after, page.limit).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        look_by_lists(self, &filter, page, most).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod exercise;
 pub mod faulty;
 pub mod history;
+mod look_through;
 pub mod model;
 pub mod model_store;
 pub mod mutant;

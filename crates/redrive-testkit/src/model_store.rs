@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
+    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page, PageRequest,
+    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake, look_by_lists,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{
@@ -106,6 +106,10 @@ impl Store for ModelStore {
 
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
         self.step(|model, _| model.list(&filter, page))
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        look_by_lists(self, &filter, page, most).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

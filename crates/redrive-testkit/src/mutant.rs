@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
@@ -117,6 +117,10 @@ pub enum Flaw {
     ListSkips,
     /// A list is not narrowed by what jobs are about, nor by their end.
     ListIgnoresSubject,
+    /// A look sees as much as it likes.
+    LookUnbounded,
+    /// A look that has seen as much as it may says that there is no more.
+    LookEndsEarly,
     /// A prune comes a millisecond early.
     PruneEarly,
     /// A prune takes children whose parent still waits.
@@ -235,6 +239,10 @@ impl Store for Mutant {
 
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
         self.flawed_list(filter, page).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        self.flawed_look(filter, page, most).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
-    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
+    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page,
+    PageRequest, ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{
@@ -152,6 +152,10 @@ impl Store for Recorded {
 
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
         self.store.list(filter, page).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        self.store.look(filter, page, most).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

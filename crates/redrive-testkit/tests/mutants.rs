@@ -9,7 +9,7 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 71] = [
+const FLAWS: [(Flaw, &str); 73] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
@@ -53,6 +53,8 @@ const FLAWS: [(Flaw, &str); 71] = [
     (Flaw::ListIgnoresSubject, "list::narrows_by_each_part_of_a_filter"),
     (Flaw::DiscardAnything, "discard::removes_nothing_that_is_not_dead"),
     (Flaw::ListSkips, "list::pages_follow_each_other"),
+    (Flaw::LookUnbounded, "list::a_look_sees_no_more_than_it_may"),
+    (Flaw::LookEndsEarly, "list::looks_of_any_size_add_up_to_the_list"),
     (Flaw::PruneEarly, "prune::removes_each_state_at_its_millisecond_and_not_before"),
     (Flaw::UniqueIgnored, "unique::finds_a_job_that_has_not_ended"),
     (Flaw::CancelLeavesChildren, "cancel::takes_everything_below_with_it"),

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Records, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
-    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError, Wake,
+    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page,
+    PageRequest, ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Store, StoreError,
+    Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, Steps, Transfer};
@@ -155,6 +156,10 @@ impl Store for RetryingStore {
 
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
         self.inner.list(filter, page).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        self.inner.look(filter, page, most).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {

@@ -8,6 +8,7 @@ use redrive_core::{Job, JobId, NewJob, Reason, State, Verdict};
 
 use super::chapter;
 use super::stage::{Stage, ids, key, kind, ms, policy, queue, refused, tenant};
+use crate::look_through::look_through;
 
 chapter!("list":
     shows_the_newest_first_with_every_column,
@@ -243,7 +244,8 @@ async fn looks_of_any_size_add_up_to_the_list(stage: Stage) {
     for filter in filters {
         let expected = list(&stage, filter.clone()).await;
         for (limit, most) in [(1, 1), (2, 3), (3, 2), (5, 100), (1000, 1), (1000, 1000)] {
-            assert_eq!(look(&stage, &filter, limit, most).await, expected, "{filter:?} {limit} of {most}");
+            let found = look_through(&*stage.store, &filter, limit, most).await.expect("look");
+            assert_eq!(found, expected, "{filter:?} {limit} of {most}");
         }
     }
 }
@@ -264,21 +266,6 @@ async fn a_look_takes_what_a_list_takes(stage: Stage) {
     assert_eq!(refused(stage.store.look(Filter::default(), wrong, 10).await).field, "cursor");
     let zero = stage.store.look(Filter::default(), PageRequest::first(0), 10).await;
     assert_eq!(refused(zero).field, "limit");
-}
-
-/// Everything that matches, by looks of at most `most` jobs.
-async fn look(stage: &Stage, filter: &Filter, limit: usize, most: usize) -> Vec<Job> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let page = PageRequest { after, limit };
-        let looked = stage.store.look(filter.clone(), page, most).await.expect("look");
-        assert!(looked.looked_at <= most && looked.page.items.len() <= limit, "{filter:?}: {looked:?}");
-        found.extend(looked.page.items);
-        after = looked.page.next;
-        if after.is_none() {
-            return found;
-        }
-    }
 }
 
 fn special(stage: &Stage) -> NewJob {

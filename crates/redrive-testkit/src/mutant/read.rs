@@ -1,8 +1,8 @@
-//! Flaws of list, prune, wait and stats.
+//! Flaws of list, look, prune, wait and stats.
 
 use std::time::Duration;
 
-use redrive_core::store::{Filter, Page, PageRequest, Retention, Stats, Wake};
+use redrive_core::store::{Filter, Looked, Page, PageRequest, Retention, Stats, Wake, look_by_lists};
 use redrive_core::{Job, JobId, Store, StoreError};
 
 use super::{Flaw, Mutant};
@@ -23,6 +23,20 @@ impl Mutant {
             listed.items.remove(0);
         }
         Ok(listed)
+    }
+
+    pub(super) async fn flawed_look(
+        &self,
+        filter: Filter,
+        page: PageRequest,
+        most: usize,
+    ) -> Result<Looked, StoreError> {
+        let most = if self.flaw == Flaw::LookUnbounded { usize::MAX } else { most };
+        let mut looked = look_by_lists(self, &filter, page, most).await?;
+        if self.flaw == Flaw::LookEndsEarly && looked.looked_at == most {
+            looked.page.next = None;
+        }
+        Ok(looked)
     }
 
     pub(super) async fn flawed_prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::limits::BATCH_ITEMS_MAX;
+use redrive_core::limits::{BATCH_ITEMS_MAX, PAGE_ITEMS_MAX};
 use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
@@ -13,6 +13,7 @@ use redrive_core::transfer::{BEING_FILLED, Imported, Parcel, SEALED, Slot};
 use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, StoreError, Timestamp};
 
 use crate::clock::START;
+use crate::look_through::look_through;
 use crate::model::Model;
 
 /// A call on a store, or a move of its clock.
@@ -29,6 +30,8 @@ pub(super) enum Call {
     Discard(Vec<JobId>),
     Get(Vec<JobId>),
     List(Filter, PageRequest),
+    /// Looks through everything, so many on a page out of so many.
+    Look(Filter, usize, usize),
     Attempts(JobId, PageRequest),
     Prune(Retention, usize),
     Recall(JobId, u32, usize),
@@ -64,6 +67,7 @@ pub(super) enum Answer {
     Discarded(Vec<Discarded>),
     Got(Vec<Option<Job>>),
     Listed(Page<Job>),
+    LookedThrough(Vec<Job>),
     Attempted(Page<Attempt>),
     Pruned(usize),
     Recalled(Vec<Step>),
@@ -120,6 +124,9 @@ impl Call {
             Self::Discard(ids) => Answer::Discarded(model.discard(&ids, now)?),
             Self::Get(ids) => Answer::Got(model.get(&ids)?),
             Self::List(filter, page) => Answer::Listed(model.list(&filter, page)?),
+            Self::Look(filter, ..) => {
+                Answer::LookedThrough(model.list(&filter, PageRequest::first(PAGE_ITEMS_MAX))?.items)
+            }
             Self::Attempts(id, page) => Answer::Attempted(model.attempts(id, page)?),
             Self::Prune(retention, limit) => Answer::Pruned(model.prune(retention, limit, now)),
             Self::Recall(id, from, limit) => Answer::Recalled(model.recall(id, from, limit)),
@@ -170,6 +177,9 @@ impl Call {
             Self::Discard(ids) => Answer::Discarded(store.discard(ids).await?),
             Self::Get(ids) => Answer::Got(store.get(ids).await?),
             Self::List(filter, page) => Answer::Listed(store.list(filter, page).await?),
+            Self::Look(filter, limit, most) => {
+                Answer::LookedThrough(look_through(store, &filter, limit, most).await?)
+            }
             Self::Attempts(id, page) => Answer::Attempted(store.attempts(id, page).await?),
             Self::Prune(retention, limit) => Answer::Pruned(store.prune(retention, limit).await?),
             Self::Recall(id, from, limit) => Answer::Recalled(store.recall(id, from, limit).await?),

@@ -53,6 +53,7 @@ impl ReferenceStateMachine for Machine {
             1 => ids().prop_map(Call::Discard),
             1 => ids().prop_map(Call::Get),
             6 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
+            3 => (filter(now), 1..5usize, 1..6usize).prop_map(|(filter, limit, most)| Call::Look(filter, limit, most)),
             8 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
             8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),

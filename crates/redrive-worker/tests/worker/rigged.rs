@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use redrive_core::records::{Change, Record, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
+    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page, PageRequest,
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Unreadable, Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
@@ -183,6 +183,11 @@ impl Store for Rigged {
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError> {
         self.enter("list", page.limit)?;
         self.model.list(filter, page).await
+    }
+
+    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
+        self.enter("look", most)?;
+        self.model.look(filter, page, most).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
