@@ -20,6 +20,7 @@ pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn
         Outcome::Done(output) => Verdict::Complete(output.clone()),
         Outcome::Snooze(wait) => Verdict::Snooze((*wait).min(HORIZON)),
         Outcome::Park(wait) => Verdict::Park((*wait).min(HORIZON)),
+        Outcome::Defer(deferral) => Verdict::Snooze(deferral.wait.min(HORIZON)),
         Outcome::Wait(wait) => Verdict::Wait(wait.within_horizon()),
         Outcome::Released => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
@@ -87,6 +88,8 @@ pub enum Outcome {
     Snooze(Duration),
     /// Its turn has not come: something between the worker and the work holds it back. Costs no attempt; the budget goes on.
     Park(Duration),
+    /// This node could not make the attempt, through no fault of the job or its target. Costs no attempt and no budget.
+    Defer(Deferral),
     /// It waits for something outside; costs no attempt.
     Wait(Wait),
     /// It was aborted by request.
@@ -117,6 +120,7 @@ impl Outcome {
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Fail(failure) | Self::Reject(failure) => Some(&failure.message),
+            Self::Defer(deferral) => Some(&deferral.reason),
             Self::LeaseExpired => Some("worker lease expired"),
             Self::Done(_)
             | Self::Snooze(_)
@@ -125,6 +129,11 @@ impl Outcome {
             | Self::Cancelled
             | Self::Released => None,
         }
+    }
+
+    /// Whether an attempt was made. A job that was only held back, or put off by its node, was not attempted.
+    pub fn was_attempted(&self) -> bool {
+        !matches!(self, Self::Park(_) | Self::Defer(_))
     }
 
     /// Its name in the attempt log and in metrics.
@@ -144,6 +153,7 @@ impl Outcome {
             Self::Reject(_) => "rejected",
             Self::Snooze(_) => "snoozed",
             Self::Park(_) => "parked",
+            Self::Defer(_) => "deferred",
             Self::Wait(_) => "waiting",
             Self::Cancelled => "cancelled",
             Self::Released => "released",
@@ -154,6 +164,38 @@ impl Outcome {
     /// Whether it is a failure in the eyes of an attempt log that keeps failures only.
     pub fn is_failure(&self) -> bool {
         self.error().is_some()
+    }
+}
+
+/// Why a node put an attempt off, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deferral {
+    /// How long to wait before the job is due again.
+    pub wait: Duration,
+    /// What a person should read. It is kept as the job's last error.
+    pub reason: String,
+    /// What the problem affects.
+    pub scope: DeferralScope,
+}
+
+/// What a local problem affects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeferralScope {
+    /// This job only, for example because its stored body cannot be reached.
+    Job,
+    /// Every job of the node, for example because it has no file descriptors left: the node stops claiming for a while.
+    Node,
+}
+
+impl Deferral {
+    /// A problem with what this one job needs.
+    pub fn of_job(wait: Duration, reason: impl fmt::Display) -> Self {
+        Self { wait, reason: reason.to_string(), scope: DeferralScope::Job }
+    }
+
+    /// A problem of the whole node.
+    pub fn of_node(wait: Duration, reason: impl fmt::Display) -> Self {
+        Self { wait, reason: reason.to_string(), scope: DeferralScope::Node }
     }
 }
 
@@ -476,6 +518,8 @@ mod tests {
             (4, status(400), Verdict::DeadLetter(Reason::NotRetryable)),
             (4, Outcome::Snooze(S), Verdict::Snooze(S)),
             (4, Outcome::Park(S), Verdict::Park(S)),
+            (4, Outcome::Defer(Deferral::of_node(S, "no file descriptors")), Verdict::Snooze(S)),
+            (4, Outcome::Defer(Deferral::of_job(2 * HORIZON, "wrong key")), Verdict::Snooze(HORIZON)),
             (4, Outcome::Wait(wait()), Verdict::Wait(wait())),
             (1, gone(Fault::BodyLost), Verdict::DeadLetter(Reason::BodyLost)),
             (1, gone(Fault::TargetRefused), Verdict::DeadLetter(Reason::TargetRefused)),

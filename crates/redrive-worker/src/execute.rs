@@ -133,6 +133,7 @@ impl Attempt {
             Outcome::Done(_) | Outcome::Fail(_) | Outcome::Reject(_) => estimates.observe(&key, took),
             Outcome::Snooze(_)
             | Outcome::Park(_)
+            | Outcome::Defer(_)
             | Outcome::Wait(_)
             | Outcome::Cancelled
             | Outcome::Released
@@ -186,6 +187,7 @@ fn normalise(outcome: Outcome) -> Outcome {
         | Outcome::Reject(_)
         | Outcome::Snooze(_)
         | Outcome::Park(_)
+        | Outcome::Defer(_)
         | Outcome::Wait(_)
         | Outcome::Cancelled
         | Outcome::Released

@@ -132,8 +132,7 @@ impl Engine {
     }
 
     fn logs(&self, queue: Option<&Queue>, outcome: &Outcome) -> bool {
-        // A job whose turn has not come was not attempted.
-        if matches!(outcome, Outcome::Park(_)) {
+        if !outcome.was_attempted() {
             return false;
         }
         match queue.map_or(self.settings.log, |queue| self.settings.log_of(queue)) {
