@@ -78,10 +78,13 @@ pub trait Store: Send + Sync {
     /// Removes dead jobs with their logs.
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError>;
 
-    /// Jobs by id.
+    /// Jobs by id. A row that cannot be read fails the call with [`StoreError::Corrupt`], which names the job and the field.
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError>;
 
     /// Jobs that match, newest id first.
+    ///
+    /// A row that cannot be read is left out, here and in [`Store::look`], and logged with its id. The page may then be short,
+    /// or empty, while its `next` says where to go on.
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError>;
 
     /// Jobs that match, newest id first, out of at most `most` that are looked at: its cost is bounded whatever the filter and
