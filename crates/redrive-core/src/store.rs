@@ -61,6 +61,9 @@ pub trait Store: Send + Sync {
     /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
     /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
     ///
+    /// Leaves alone the leases that the caller still holds ([`ReclaimRequest::held`]), however late they are: after a suspend or
+    /// a jump of the clock a process must not take jobs from itself.
+    ///
     /// A pause does not stop it, a [`crate::transfer::SEALED`] record does: what is moved is taken over where it goes.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
@@ -162,6 +165,9 @@ pub struct ReclaimRequest {
     pub limit: usize,
     /// For how long the new lease lasts; it only has to cover the settlement.
     pub lease: Duration,
+    /// Leases that the caller's process holds, in any number and order. One counts only in its own epoch: a lease that was
+    /// lost does not protect its successor.
+    pub held: Vec<Lease>,
 }
 
 /// Jobs under lease.
