@@ -162,6 +162,15 @@ impl<T> Page<T> {
     }
 }
 
+impl Page<Job> {
+    /// Makes a page of `limit` from rows fetched with one to spare. A row without a job could not be read: it is left out, and
+    /// the list goes on behind it.
+    pub fn cut_rows(rows: Vec<(JobId, Option<Job>)>, limit: usize) -> Self {
+        let Page { items, next } = Page::cut(rows, limit, |(id, _)| Cursor::Job(*id));
+        Self { items: items.into_iter().filter_map(|(_, job)| job).collect(), next }
+    }
+}
+
 /// What a look of bounded cost has brought.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Looked {
@@ -208,6 +217,15 @@ pub async fn look_by_lists<S: Store + ?Sized>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_goes_on_behind_rows_that_cannot_be_read() {
+        let id = |n: u128| JobId(uuid::Uuid::from_u128(n));
+        let rows = |ids: &[u128]| ids.iter().map(|n| (id(*n), None)).collect::<Vec<_>>();
+        let page = Page::cut_rows(rows(&[9, 8, 7]), 2);
+        assert_eq!((page.items, page.next), (Vec::new(), Some(Cursor::Job(id(8)))));
+        assert_eq!(Page::cut_rows(rows(&[9, 8]), 2).next, None);
+    }
 
     #[test]
     fn a_cursor_survives_its_text_and_a_forged_one_is_refused() {

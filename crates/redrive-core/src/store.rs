@@ -61,6 +61,9 @@ pub trait Store: Send + Sync {
     /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
     /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
     ///
+    /// Leaves alone the leases that the caller still holds ([`ReclaimRequest::held`]), however late they are: after a suspend or
+    /// a jump of the clock a process must not take jobs from itself.
+    ///
     /// A pause does not stop it, a [`crate::transfer::SEALED`] record does: what is moved is taken over where it goes.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
@@ -78,10 +81,13 @@ pub trait Store: Send + Sync {
     /// Removes dead jobs with their logs.
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError>;
 
-    /// Jobs by id.
+    /// Jobs by id. A row that cannot be read fails the call with [`StoreError::Corrupt`], which names the job and the field.
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError>;
 
     /// Jobs that match, newest id first.
+    ///
+    /// A row that cannot be read is left out, here and in [`Store::look`], and logged with its id. The page may then be short,
+    /// or empty, while its `next` says where to go on.
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError>;
 
     /// Jobs that match, newest id first, out of at most `most` that are looked at: its cost is bounded whatever the filter and
@@ -159,6 +165,9 @@ pub struct ReclaimRequest {
     pub limit: usize,
     /// For how long the new lease lasts; it only has to cover the settlement.
     pub lease: Duration,
+    /// Leases that the caller's process holds, in any number and order. One counts only in its own epoch: a lease that was
+    /// lost does not protect its successor.
+    pub held: Vec<Lease>,
 }
 
 /// Jobs under lease.

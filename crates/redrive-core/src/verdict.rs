@@ -14,12 +14,16 @@ use crate::policy::Policy;
 use crate::steps::Await;
 use crate::time::Timestamp;
 
+/// How long after the end of its budget a parked job is due. An attempt may still start at the very end, so a job that were
+/// due at that instant would be parked again for no time at all.
+const PAST_THE_BUDGET: Duration = Duration::from_millis(1);
+
 /// Decides what follows an attempt. Retry or dead-letter is chosen nowhere else.
 pub fn decide(run: &Run<'_>, outcome: &Outcome, now: Timestamp, chance: &mut dyn Chance) -> Verdict {
     match outcome {
         Outcome::Done(output) => Verdict::Complete(output.clone()),
         Outcome::Snooze(wait) => Verdict::Snooze((*wait).min(HORIZON)),
-        Outcome::Park(wait) => Verdict::Park((*wait).min(HORIZON)),
+        Outcome::Park(wait) => run.park(*wait, now),
         Outcome::Defer(deferral) => Verdict::Snooze(deferral.wait.min(HORIZON)),
         Outcome::Wait(wait) => Verdict::Wait(wait.within_horizon()),
         Outcome::Released => Verdict::Release,
@@ -65,6 +69,14 @@ impl Run<'_> {
         self.attempt >= self.policy.max_attempts.get()
     }
 
+    /// Holds the job back, but never beyond the end of its budget: there it becomes due, and [`admit`] ends it.
+    fn park(&self, wait: Duration, now: Timestamp) -> Verdict {
+        let wait = wait.min(HORIZON);
+        let Some(budget) = self.policy.total_budget else { return Verdict::Park(wait) };
+        let left = budget.saturating_sub(now.since(self.began_at));
+        Verdict::Park(wait.min(left.saturating_add(PAST_THE_BUDGET)))
+    }
+
     fn plan_retry(&self, asked: Option<Duration>, now: Timestamp, chance: &mut dyn Chance) -> Verdict {
         let wait = self.policy.wait(self.attempt, self.previous_wait, asked, chance);
         if self.policy.affords(now.since(self.began_at), wait, self.estimated_call) {
@@ -86,7 +98,8 @@ pub enum Outcome {
     Reject(Failure),
     /// It asks to be run again later; costs no attempt.
     Snooze(Duration),
-    /// Its turn has not come: something between the worker and the work holds it back. Costs no attempt; the budget goes on.
+    /// Its turn has not come: something between the worker and the work holds it back. Costs no attempt; the budget goes on,
+    /// and its end cuts the wait short.
     Park(Duration),
     /// This node could not make the attempt, through no fault of the job or its target. Costs no attempt and no budget.
     Defer(Deferral),
@@ -473,6 +486,8 @@ impl FromStr for Reason {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::lifecycle::transition;
     use crate::policy::presets;
@@ -546,6 +561,56 @@ mod tests {
         let first =
             |elapsed| admit(&Run { attempt: 1, ..called(2 * S) }, Timestamp::default().after(elapsed));
         assert_eq!((first(10 * S), first(11 * S)), (None, Some(dead)));
+    }
+
+    /// Parks a job again and again, each time for as long as the next of `waits` says; returns how long after its beginning
+    /// it was refused, and whether it was refused at all.
+    fn park_until_refused(run: &Run<'_>, waits: &[Duration]) -> (Duration, bool) {
+        let mut now = run.began_at;
+        for wait in waits {
+            if let Some(verdict) = admit(run, now) {
+                assert_eq!(verdict, Verdict::DeadLetter(Reason::BudgetExceeded));
+                return (now.since(run.began_at), true);
+            }
+            let Verdict::Park(wait) = decide(run, &Outcome::Park(*wait), now, &mut || 0.5) else {
+                panic!("a park is a park");
+            };
+            now = now.after(wait);
+        }
+        (now.since(run.began_at), admit(run, now).is_some())
+    }
+
+    #[test]
+    fn a_parked_job_ends_with_its_budget() {
+        let policy = presets::quadratic().with_total_budget(5 * S);
+        for attempt in [1, 2] {
+            let refused = park_until_refused(&run(&policy, attempt), &[3_600 * S]);
+            assert_eq!(refused, (5 * S + PAST_THE_BUDGET, true), "attempt {attempt}");
+        }
+        // An attempt may start at the very end of the budget; parked there, it is not due at once for ever.
+        check(run(&policy, 1), 5 * S, &Outcome::Park(S), Verdict::Park(PAST_THE_BUDGET));
+        check(run(&policy, 1), 9 * S, &Outcome::Park(S), Verdict::Park(PAST_THE_BUDGET));
+        check(run(&policy, 1), S, &Outcome::Park(2 * S), Verdict::Park(2 * S));
+        let endless = presets::quadratic().with_total_budget(None);
+        check(run(&endless, 1), S, &Outcome::Park(2 * HORIZON), Verdict::Park(HORIZON));
+    }
+
+    proptest! {
+        #[test]
+        fn no_park_lasts_beyond_the_budget_and_none_is_repeated_without_end(
+            budget_us in 1..20_000_000_u64,
+            waits_ms in proptest::collection::vec(1..30_000_u64, 1..50),
+            attempt in 1..4_u32,
+        ) {
+            let policy = presets::quadratic().with_total_budget(Duration::from_micros(budget_us));
+            let waits: Vec<Duration> = waits_ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
+            let (at, refused) = park_until_refused(&run(&policy, attempt), &waits);
+            // Instants are whole milliseconds.
+            let end = Duration::from_micros(budget_us) + 2 * PAST_THE_BUDGET;
+            prop_assert!(at <= end, "{at:?} after a budget of {budget_us} us");
+            let asked: Duration = waits.iter().sum();
+            prop_assert_eq!(refused, asked.as_micros() > u128::from(budget_us), "{:?} of {:?}", at, asked);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 -- Takes over leases that have run out, longest ago first: the new epoch shuts the old holder out; no attempt is charged.
--- Nothing is taken over from a sealed store.
--- $1 the time, none for the server's; $2 kinds, empty for all; $3 how many at most; $4 where the live part begins.
+-- Nothing is taken over from a sealed store, and no lease that the caller holds.
+-- $1 the time, none for the server's; $2 kinds, empty for all; $3 how many at most; $4 where the live part begins;
+-- $7 and $8 the leases that the caller holds. `passed` says whether one of them has run out.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), expired AS MATERIALIZED (
@@ -11,6 +12,7 @@ WITH clock AS MATERIALIZED (
       OR jobs.lane = ANY (ARRAY(SELECT lanes.lane FROM redrive.lanes WHERE lanes.kind = ANY ($2::text[])))
     )
     AND NOT EXISTS (SELECT FROM redrive.records WHERE records.kind = 'sealed' AND records.value IS NOT NULL)
+    AND (jobs.id, jobs.epoch) NOT IN (SELECT * FROM unnest($7::uuid[], $8::bigint[]))
   ORDER BY jobs.lease_until, jobs.id
   LIMIT $3::bigint
   FOR UPDATE SKIP LOCKED
@@ -24,4 +26,9 @@ WITH clock AS MATERIALIZED (
     subject, last_error, metadata, payload, output, parent, branch, awaits, awaits_name, awaits_branch,
     awaits_failures, held, partition, strict, expired.ended
 )
-SELECT taken.*, clock.now FROM clock LEFT JOIN taken ON true
+SELECT taken.*, clock.now,
+  cardinality($7::uuid[]) > 0 AND coalesce((
+    SELECT bool_or((jobs.id, jobs.epoch) IN (SELECT * FROM unnest($7::uuid[], $8::bigint[]))) FROM redrive.jobs
+    WHERE jobs.state = 2 AND jobs.lease_until <= (SELECT now FROM clock) AND jobs.lease_until >= $4::bigint
+  ), false) AS passed
+FROM clock LEFT JOIN taken ON true

@@ -1,6 +1,6 @@
 //! Jobs that match a filter, newest id first.
 
-use redrive_core::store::{Cursor, Filter, Page};
+use redrive_core::store::{Filter, Page};
 use redrive_core::{Job, JobId, StoreError};
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -21,25 +21,26 @@ pub(crate) async fn list(
         inner.lanes.reload(&inner.pool).await?;
     }
     let query = Query::new(&inner.lanes.snapshot(), filter, after);
-    let jobs = run(inner, &query.sql(limit + 1), &query).await?;
-    Ok(Page::cut(jobs, limit, |job| Cursor::Job(job.id)))
+    Ok(Page::cut_rows(run(inner, &query.sql(limit + 1), &query).await?, limit))
 }
 
-/// The jobs of a query, asked for by one of its statements.
-pub(crate) async fn run(inner: &Inner, sql: &str, query: &Query) -> Result<Vec<Job>, StoreError> {
+/// The rows of a query, asked for by one of its statements, without a job where one cannot be read.
+pub(crate) async fn run(
+    inner: &Inner,
+    sql: &str,
+    query: &Query,
+) -> Result<Vec<(JobId, Option<Job>)>, StoreError> {
     let parameters: Vec<Parameter<'_>> =
         query.values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
     let rows = inner.pool.query(sql, &parameters).await?;
     let lanes = inner.lanes_of(&rows).await?;
-    let mut jobs = Vec::new();
-    for read in row::reads(&rows, &lanes)? {
-        match read.readable() {
-            Ok(job) => jobs.push(job),
-            // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
-            Err(error) => tracing::error!(%error, "left out of a list"),
-        }
-    }
-    Ok(jobs)
+    let found = row::reads(&rows, &lanes)?.into_iter().map(|read| {
+        let id = read.id;
+        // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
+        let job = read.readable().inspect_err(|error| tracing::error!(%error, "left out of a list"));
+        (id, job.ok())
+    });
+    Ok(found.collect())
 }
 
 /// The lanes that a filter's queue and kind name.

@@ -136,7 +136,7 @@ impl Look<'_> {
         Query::new(&self.inner.lanes.snapshot(), self.filter, self.after)
     }
 
-    fn cut(&self, found: Vec<Job>) -> Page<Job> {
-        Page::cut(found, self.limit, |job| Cursor::Job(job.id))
+    fn cut(&self, found: Vec<(JobId, Option<Job>)>) -> Page<Job> {
+        Page::cut_rows(found, self.limit)
     }
 }

@@ -45,3 +45,14 @@ fn postgres_agrees_with_the_model() {
     let scene = runtime.block_on(Scene::open());
     redrive_testkit::check_against_model(128, |clock| scene.store(clock));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_pages_go_on_behind_a_damaged_row() {
+    let scene = Scene::open().await;
+    let store = scene.store(ManualClock::new()).await;
+    for id in redrive_testkit::enqueue_rows_to_damage(&store).await {
+        let sql = format!("UPDATE redrive.jobs SET policy = 'nonsense' WHERE id = '{}'", id.0);
+        scene.client.batch_execute(&sql).await.expect("damaged");
+    }
+    redrive_testkit::check_damaged_rows(&store).await;
+}

@@ -249,7 +249,7 @@ async fn the_slots_of_a_killed_node_come_free_once_it_is_reclaimed() {
     sleep(lease + Duration::from_millis(20)).await;
     assert_eq!(claim_ids(&scene.here, 9).await, [], "their leases have ended but nobody has settled them");
     let worker = WorkerId::new("heir").expect("legal");
-    let reclaim = ReclaimRequest { worker, kinds: vec![], limit: 9, lease: PATIENCE };
+    let reclaim = ReclaimRequest { worker, kinds: vec![], limit: 9, lease: PATIENCE, held: vec![] };
     let orphans = scene.there.reclaim(reclaim).await.expect("reclaimed").jobs;
     assert_eq!(orphans.len(), 2);
     for orphan in &orphans {

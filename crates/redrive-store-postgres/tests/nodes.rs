@@ -176,7 +176,7 @@ async fn claim(store: &PostgresStore, name: &str, limit: usize, lease: Duration)
 }
 
 fn reclaim(name: &str, limit: usize) -> ReclaimRequest {
-    ReclaimRequest { worker: worker(name), kinds: vec![], limit, lease: PATIENCE }
+    ReclaimRequest { worker: worker(name), kinds: vec![], limit, lease: PATIENCE, held: vec![] }
 }
 
 fn worker(name: &str) -> WorkerId {

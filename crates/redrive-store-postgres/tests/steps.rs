@@ -200,6 +200,7 @@ async fn a_job_whose_step_is_being_remembered_is_not_reclaimed_meanwhile() {
         kinds: vec![],
         limit: 9,
         lease: PATIENCE,
+        held: vec![],
     };
     assert_eq!(scene.store.reclaim(request.clone()).await.expect("reclaimed").jobs, []);
     // Another step for the same place waits, and then finds this one.

@@ -6,7 +6,8 @@ local rows = {}
 for _, id in ipairs(ids) do
   local row = call('HMGET', P .. 'job:' .. id, 'state', 'lane')
   local fits = row[1] and (states == '' or states:find(row[1], 1, true))
-  if fits and (lane == '' or row[2]:find(lane, 1, true)) then
+  -- A damaged row may have no lane.
+  if fits and (lane == '' or (row[2] and row[2]:find(lane, 1, true))) then
     rows[#rows + 1] = { id, call('HGETALL', P .. 'job:' .. id) }
   end
 end

@@ -79,7 +79,11 @@ async fn look(
     let mut jobs = Vec::new();
     for found in answer::items(rows)? {
         let [id, row] = answer::parts(found)?;
-        jobs.push(row::read(answer::id(&answer::text(id)?)?, answer::items(row)?)?);
+        match row::read(answer::id(&answer::text(id)?)?, answer::items(row)?) {
+            Ok(job) => jobs.push(job),
+            // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
+            Err(error) => tracing::error!(%error, "left out of a list"),
+        }
     }
     let stopped = answer::text(stopped)?;
     Ok((jobs, if stopped.is_empty() { None } else { Some(answer::id(&stopped)?) }))

@@ -1,7 +1,7 @@
 //! Takes over leases that have run out.
 
 use redrive_core::store::{Claimed, ReclaimRequest};
-use redrive_core::{StoreError, Timestamp};
+use redrive_core::{Lease, StoreError, Timestamp};
 
 use crate::open::Inner;
 use crate::row::Taken;
@@ -21,6 +21,7 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
     };
     for partition in inner.in_turn() {
         let mut skip = 0;
+        let held = held_in(inner, request, partition);
         loop {
             let left = request.limit - claimed.jobs.len() - claimed.unreadable.len();
             let mut arguments = inner.arguments();
@@ -31,6 +32,8 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
             arguments.count(skip);
             arguments.count(request.kinds.len());
             request.kinds.iter().for_each(|kind| arguments.text(kind));
+            arguments.count(held.len());
+            held.iter().for_each(|lease| arguments.lease(inner, *lease));
             let [now, taken, passed, looked_at] =
                 answer::parts(inner.run(&script::RECLAIM, partition, arguments).await?)?;
             claimed.now = claimed.now.max(answer::instant(now)?);
@@ -46,4 +49,10 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
         }
     }
     Ok(claimed)
+}
+
+/// The caller's leases of jobs in a partition, and of those whose partition is not known.
+fn held_in(inner: &Inner, request: &ReclaimRequest, partition: usize) -> Vec<Lease> {
+    let is_there = |lease: &&Lease| inner.homes.find(lease.id).is_none_or(|home| home.partition == partition);
+    request.held.iter().filter(is_there).copied().collect()
 }

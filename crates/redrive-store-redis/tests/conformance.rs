@@ -22,3 +22,19 @@ fn redis_agrees_with_the_model() {
     let server = Redis::start();
     redrive_testkit::check_against_model(128, |clock| store(&server, 1, clock));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_pages_go_on_behind_a_damaged_row() {
+    let server = Redis::start();
+    let damages: [&[&str]; 3] =
+        [&["HSET", "policy", "nonsense"], &["HDEL", "lane"], &["HSET", "created", "soon"]];
+    for damage in damages {
+        let store = store(&server, 4, ManualClock::new()).await;
+        for id in redrive_testkit::enqueue_rows_to_damage(&store).await {
+            let key = server.run(&["KEYS", &format!("*:job:{}", id.0.simple())]);
+            let words: Vec<&str> = [&[damage[0], &*key], &damage[1..]].concat();
+            server.run(&words);
+        }
+        redrive_testkit::check_damaged_rows(&store).await;
+    }
+}

@@ -1,6 +1,6 @@
 //! Jobs that match a filter, newest id first.
 
-use redrive_core::store::{Cursor, Filter, Page};
+use redrive_core::store::{Filter, Page};
 use redrive_core::{Job, JobId, StoreError};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -18,30 +18,31 @@ pub(crate) fn list(
     limit: usize,
 ) -> Result<Page<Job>, StoreError> {
     let query = Query::new(&lanes.snapshot(), filter, after);
-    Ok(Page::cut(run(conn, lanes, query, "", limit + 1)?, limit, |job| Cursor::Job(job.id)))
+    Ok(Page::cut_rows(run(conn, lanes, query, "", limit + 1)?, limit))
 }
 
-/// The first `limit` jobs of a query; `by` says how to find them where the planner must not choose.
+/// The first `limit` rows of a query, without a job where one cannot be read; `by` says how to find them where the planner
+/// must not choose.
 pub(crate) fn run(
     conn: &Connection,
     lanes: &SharedLanes,
     query: Query,
     by: &str,
     limit: usize,
-) -> Result<Vec<Job>, StoreError> {
+) -> Result<Vec<(JobId, Option<Job>)>, StoreError> {
     let sql = query.sql(by, limit);
     let mut statement = conn.prepare_cached(&sql).sorted()?;
     let mut reader = Reader::new(lanes);
     let rows = statement.query_map(params_from_iter(query.values), |row| reader.read(row)).sorted()?;
-    let mut jobs = Vec::new();
+    let mut found = Vec::new();
     for row in rows {
-        match get::readable(row.sorted()?) {
-            Ok(job) => jobs.push(job),
-            // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
-            Err(error) => tracing::error!(%error, "left out of a list"),
-        }
+        let read = row.sorted()?;
+        let id = read.id();
+        // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
+        let job = get::readable(read).inspect_err(|error| tracing::error!(%error, "left out of a list"));
+        found.push((id, job.ok()));
     }
-    Ok(jobs)
+    Ok(found)
 }
 
 /// The conditions that a filter really sets, with their values.

@@ -144,7 +144,7 @@ impl Look<'_> {
             let query = query.and(way.condition);
             found.extend(list::run(self.conn, self.lanes, query, way.by, self.limit + 1)?);
         }
-        found.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
+        found.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
         Ok(Looked { page: self.cut(found), looked_at: whole(few.jobs) })
     }
 
@@ -184,8 +184,8 @@ impl Look<'_> {
         Query::new(&self.lanes.snapshot(), filter, self.after)
     }
 
-    fn cut(&self, found: Vec<Job>) -> Page<Job> {
-        Page::cut(found, self.limit, |job| Cursor::Job(job.id))
+    fn cut(&self, found: Vec<(JobId, Option<Job>)>) -> Page<Job> {
+        Page::cut_rows(found, self.limit)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Takes over leases that have run out.
 
 use redrive_core::store::{Claimed, ReclaimRequest};
-use redrive_core::{Job, StoreError};
+use redrive_core::{Job, Lease, StoreError};
 use rusqlite::params;
 
 use crate::claim;
@@ -41,7 +41,7 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claim
 fn expired(tx: &Tx<'_>, request: &ReclaimRequest) -> Result<Vec<Read>, StoreError> {
     let mut reader = Reader::new(tx.lanes);
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/reclaim_expired.sql")).sorted()?;
-    let parameters = (tx.now.as_ms(), request.limit as i64, lanes(tx, request));
+    let parameters = (tx.now.as_ms(), request.limit as i64, lanes(tx, request), held(request));
     let rows = statement.query_map(parameters, |row| reader.read(row)).sorted()?;
     rows.collect::<rusqlite::Result<_>>().sorted()
 }
@@ -55,4 +55,11 @@ fn lanes(tx: &Tx<'_>, request: &ReclaimRequest) -> Option<String> {
     let wanted = known.iter().filter(|lane| request.kinds.contains(&lane.kind));
     let numbers: Vec<String> = wanted.map(|lane| lane.number.to_string()).collect();
     Some(format!("[{}]", numbers.join(",")))
+}
+
+/// The leases that the caller holds, as a JSON list.
+fn held(request: &ReclaimRequest) -> String {
+    let name = |lease: &Lease| format!("\"{:X}:{}\"", lease.id.0.simple(), lease.epoch);
+    let names: Vec<String> = request.held.iter().map(name).collect();
+    format!("[{}]", names.join(","))
 }

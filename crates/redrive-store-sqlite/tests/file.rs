@@ -144,6 +144,22 @@ async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn pages_go_on_behind_a_damaged_row() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("redrive.db");
+    let store = open(&path);
+    let rows = redrive_testkit::enqueue_rows_to_damage(&store).await;
+    drop(store);
+    let conn = Connection::open(&path).expect("opens");
+    for id in rows {
+        let sql = "UPDATE redrive_jobs SET policy = 'nonsense' WHERE id = ?1";
+        assert_eq!(conn.execute(sql, [id.0.as_bytes()]).expect("damaged"), 1);
+    }
+    drop(conn);
+    redrive_testkit::check_damaged_rows(&open(&path)).await;
+}
+
+#[tokio::test]
 async fn a_damaged_log_says_so_instead_of_making_something_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
@@ -244,10 +260,11 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
         (include_str!("../sql/look_rest_dead.sql"), "COVERING INDEX redrive_dead (id<?)"),
     ] {
         // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
-        // The list of wanted lanes is a handful of numbers, looked up row by row.
+        // The lists of wanted lanes and of held leases are looked up row by row.
         let small = [
             "USE TEMP B-TREE FOR LAST TERM OF ORDER BY\n",
             "LIST SUBQUERY 1\n",
+            "LIST SUBQUERY 2\n",
             "SCAN json_each VIRTUAL TABLE INDEX 1:\n",
             "CREATE BLOOM FILTER\n",
             "CORRELATED SCALAR SUBQUERY 1\n",

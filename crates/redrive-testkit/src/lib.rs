@@ -2,6 +2,7 @@
 
 pub mod checks;
 pub mod clock;
+pub mod damage;
 pub mod exercise;
 pub mod faulty;
 pub mod history;
@@ -16,6 +17,7 @@ pub mod simulation;
 pub mod statemachine;
 
 pub use clock::ManualClock;
+pub use damage::{check_damaged_rows, enqueue_rows_to_damage};
 pub use exercise::exercise;
 pub use faulty::FaultyStore;
 pub use history::History;

@@ -93,6 +93,10 @@ pub enum Flaw {
     ReclaimEarly,
     /// A reclaim takes kinds that it was not asked for.
     ReclaimAnyKind,
+    /// A reclaim takes leases that its caller holds.
+    ReclaimTakesOwn,
+    /// A lease that its caller has lost keeps a reclaim from the job.
+    ReclaimSparesLost,
     /// Orphans stay orphans.
     ReclaimNever,
     /// A cancel says that it is done and does nothing.

@@ -9,7 +9,7 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 73] = [
+const FLAWS: [(Flaw, &str); 75] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
@@ -49,6 +49,8 @@ const FLAWS: [(Flaw, &str); 73] = [
     (Flaw::LostLeaseFollowsUp, "follow_ups::do_not_come_under_a_lost_lease"),
     (Flaw::StatusLost, "settle::the_last_answer_stays_on_the_row"),
     (Flaw::ReclaimAnyKind, "reclaim::takes_only_the_kinds_it_was_told"),
+    (Flaw::ReclaimTakesOwn, "reclaim::leaves_alone_what_its_caller_holds"),
+    (Flaw::ReclaimSparesLost, "reclaim::a_lease_that_was_lost_protects_nothing"),
     (Flaw::OwnLeaseIgnored, "claim::a_job_may_ask_for_a_lease_of_its_own"),
     (Flaw::ListIgnoresSubject, "list::narrows_by_each_part_of_a_filter"),
     (Flaw::DiscardAnything, "discard::removes_nothing_that_is_not_dead"),

@@ -2,23 +2,22 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::claim::Attempts;
 use crate::engine::Engine;
 use crate::heartbeat::Heartbeat;
 use crate::hold::lock;
-use crate::settle::Finished;
+use crate::settle::Lane;
 use crate::worker::WorkerError;
-use crate::{claim, prune, reclaim, seal, settle};
+use crate::{claim, prune, reclaim, seal};
 
 /// Every task that works for one run of a worker.
 pub(crate) struct Crew {
     pub(crate) engine: Arc<Engine>,
     /// Claim, reclaim, prune and the look at seals: they end when the shutdown begins.
     pub(crate) intake: JoinSet<()>,
-    /// Settle: it ends when everything is flushed.
+    /// Settle, a task for each lane: they end when everything is flushed.
     pub(crate) settle: JoinSet<()>,
     pub(crate) heartbeat: Heartbeat,
     attempts: Arc<Attempts>,
@@ -26,11 +25,13 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Sets every task to work.
-    pub(crate) fn start(engine: Arc<Engine>, results: mpsc::Receiver<Finished>) -> Result<Self, WorkerError> {
+    pub(crate) fn start(engine: Arc<Engine>, lanes: Vec<Lane>) -> Result<Self, WorkerError> {
         let heartbeat = Heartbeat::start(&engine).map_err(WorkerError::Heartbeat)?;
         let attempts = Arc::new(Mutex::new(Some(JoinSet::new())));
         let mut settle = JoinSet::new();
-        settle.spawn(settle::run(engine.clone(), results));
+        for lane in lanes {
+            settle.spawn(lane.run(engine.clone()));
+        }
         let mut intake = JoinSet::new();
         intake.spawn(reclaim::run(engine.clone()));
         intake.spawn(claim::run(engine.clone(), attempts.clone()));
@@ -54,5 +55,6 @@ impl Drop for Crew {
     /// The claim task may be at work on another thread: taking the set away keeps it from adding to it.
     fn drop(&mut self) {
         drop(lock(&self.attempts).take());
+        self.engine.held.abandon_results();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redrive_core::policy::presets;
 use redrive_core::store::Backend;
 use redrive_core::{Chance, Job, Kind, Outcome, Policy, Run, Timestamp, Verdict, decide};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +19,9 @@ use crate::handler::Handler;
 use crate::hold::{Held, lock};
 use crate::observe::Observer;
 use crate::policies::Policies;
+use crate::process::ProcessLeases;
 use crate::settings::Settings;
-use crate::settle::Finished;
+use crate::settle::Results;
 use crate::storage_retry::RetryingStore;
 
 /// Handlers by the kind of job they run.
@@ -36,9 +37,11 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<RetryingStore>,
     pub(crate) policies: Policies,
     pub(crate) estimates: Estimates,
-    pub(crate) held: Held,
+    pub(crate) held: Arc<Held>,
+    /// What this worker and others of the process hold in the store.
+    pub(crate) process: ProcessLeases,
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) results: mpsc::Sender<Finished>,
+    pub(crate) results: Results,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) counts: Counts,
     /// The shutdown has begun: nothing new is taken in.
@@ -57,7 +60,7 @@ impl Engine {
         settings: Settings,
         handlers: Handlers,
         observer: Arc<dyn Observer>,
-        results: mpsc::Sender<Finished>,
+        results: Results,
     ) -> Self {
         let mut rng = settings.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let (stop, give_up) = (CancellationToken::new(), CancellationToken::new());
@@ -71,12 +74,14 @@ impl Engine {
             .observed_by(observer.clone())
             .with_seed(rng.u64(..))
         };
+        let held = Arc::new(Held::new(settings.lease, settings.heartbeat()));
         Self {
             intake: retrying(&stop),
             store: Arc::new(retrying(&give_up)),
             policies: Policies::new(backend.clone()),
             estimates: Estimates::default(),
-            held: Held::default(),
+            process: ProcessLeases::join(&backend, &held),
+            held,
             slots: Arc::new(Semaphore::new(settings.concurrency)),
             results,
             observer: observer.clone(),
@@ -107,6 +112,11 @@ impl Engine {
     /// Decides with the worker's own randomness.
     pub(crate) fn decide(&self, run: &Run<'_>, outcome: &Outcome, now: Timestamp) -> Verdict {
         decide(run, outcome, now, &mut SharedChance(&self.chance))
+    }
+
+    /// How long to wait until the store is asked again after `failed` tries, as the storage policy would go on.
+    pub(crate) fn storage_wait(&self, failed: u32) -> Duration {
+        self.settings.storage_retry.wait(failed, None, None, &mut SharedChance(&self.chance))
     }
 
     /// Decides about an outcome that no policy could change, for a job whose policy is out of reach.

@@ -46,8 +46,9 @@ pub trait Settler: Send + Sync {
     /// Does what [`redrive_core::Store::settle`] does, in a transaction with what belongs to it: all of it is there or
     /// nothing. `jobs` stand beside their settlements, as they were claimed.
     ///
-    /// An error that may pass is retried by the storage policy. After any other the batch is split, and what fails by
-    /// itself is left to its lease: the job is taken over and settled anew.
+    /// An error that may pass is retried by the storage policy, and after that every few seconds for as long as the lease is
+    /// held; a full store is waited for as well. After any other error the batch is split, and what fails by itself is left to
+    /// its lease: the job is taken over and settled anew.
     async fn settle(&self, jobs: &[Arc<Job>], settlements: &[Settlement])
     -> Result<Vec<Settled>, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Renews every lease held in one call, and passes on what the store has to say about them.
+//! Renews each lease when it is due, many in one call, and passes on what the store has to say about them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::{Causes, Engine};
 use crate::hold::Abort;
 use crate::settings::Pulse;
+
+/// How long after a renewal that failed the leases are tried again: a store that comes back finds most of them in force.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A heartbeat that goes on until this is dropped or stopped.
 pub(crate) struct Heartbeat {
@@ -83,39 +86,36 @@ async fn run_until(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-/// A job with a short lease of its own makes the heart beat faster while it is held.
 async fn run(engine: &Engine) {
-    let mut last = Instant::now();
     loop {
-        let every = engine.settings.heartbeat();
-        let every = engine.held.shortest().map_or(every, |lease| every.min(lease / 3));
         tokio::select! {
             biased;
-            () = sleep_until(last + every) => {
-                beat(engine).await;
-                last = Instant::now();
-            }
+            () = sleep_until(engine.held.next_look()) => beat(engine).await,
             () = engine.held.hurried() => {}
         }
     }
 }
 
 async fn beat(engine: &Engine) {
-    for (lasting, leases) in engine.held.leases() {
-        let lasting = lasting.unwrap_or(engine.settings.lease);
+    for (length, leases) in engine.held.due() {
         for leases in leases.chunks(BATCH_ITEMS_MAX) {
-            renew(engine, leases, lasting).await;
+            renew(engine, leases, length).await;
         }
     }
 }
 
-async fn renew(engine: &Engine, leases: &[Lease], lasting: Duration) {
-    match engine.store.extend(leases.to_vec(), lasting).await {
+async fn renew(engine: &Engine, leases: &[Lease], length: Duration) {
+    let sent = Instant::now();
+    match engine.store.extend(leases.to_vec(), length).await {
         Ok(answers) => {
             tracing::debug!(count = leases.len(), "extend");
+            engine.held.renewed(leases, length, sent);
             leases.iter().zip(answers).for_each(|(lease, answer)| heed(engine, *lease, answer));
         }
-        Err(error) => tracing::error!(error = %Causes(&error), "extend failed"),
+        Err(error) => {
+            engine.held.not_renewed(leases, length, TRY_AGAIN);
+            tracing::error!(error = %Causes(&error), "extend failed");
+        }
     }
 }
 

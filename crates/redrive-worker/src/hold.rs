@@ -1,4 +1,5 @@
-//! The leases that this worker holds, from the claim until the settlement is written, and how to abort under them.
+//! The leases that this worker holds, from the claim until the settlement is written: when each is to be renewed, and how to
+//! abort under it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,62 +8,146 @@ use std::time::Duration;
 
 use redrive_core::Lease;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// Leases of one length that are due up to this part of their interval later are renewed in the same call.
+const RENEWED_EARLY: u32 = 4;
+
 /// Every lease held, also of attempts that have ended and are not settled yet: those must be renewed too.
-#[derive(Default)]
 pub(crate) struct Held {
-    flights: Mutex<BTreeMap<Lease, Arc<Flight>>>,
-    /// Told when a job with a lease of its own is added: the heart may have to beat faster.
+    /// How long a lease lasts that is not the job's own.
+    lease: Duration,
+    /// The longest time from one renewal to the next.
+    heartbeat: Duration,
+    table: Mutex<Table>,
+    /// Told when a lease must be renewed before the heartbeat is going to look.
     hurry: Notify,
 }
 
+#[derive(Default)]
+struct Table {
+    entries: BTreeMap<Lease, HeldLease>,
+    /// When the heartbeat is going to look again.
+    next_look: Option<Instant>,
+}
+
+struct HeldLease {
+    flight: Arc<Flight>,
+    renew_at: Instant,
+}
+
 impl Held {
+    /// None yet, for a worker with these settings.
+    pub(crate) fn new(lease: Duration, heartbeat: Duration) -> Self {
+        Self { lease, heartbeat, table: Mutex::default(), hurry: Notify::new() }
+    }
+
     /// Adds a batch under one lock.
     pub(crate) fn add(&self, batch: impl IntoIterator<Item = (Lease, Arc<Flight>)>) {
-        let mut hurry = false;
-        lock(&self.flights).extend(batch.into_iter().inspect(|(_, flight)| hurry |= flight.lease.is_some()));
+        let (now, mut hurry) = (Instant::now(), false);
+        let mut table = lock(&self.table);
+        for (lease, flight) in batch {
+            let renew_at = now + self.interval(self.length(&flight));
+            hurry |= table.next_look.is_some_and(|look| renew_at < look);
+            table.entries.insert(lease, HeldLease { flight, renew_at });
+        }
+        drop(table);
         if hurry {
             self.hurry.notify_one();
         }
     }
 
-    /// Returns when a job with a lease of its own has been added.
+    /// Removes a batch under one lock.
+    pub(crate) fn remove(&self, batch: impl IntoIterator<Item = Lease>) {
+        let mut table = lock(&self.table);
+        for lease in batch {
+            table.entries.remove(&lease);
+        }
+    }
+
+    /// Lets go of every lease whose attempt has ended: the worker is gone, and nobody will settle its result.
+    pub(crate) fn abandon_results(&self) {
+        lock(&self.table).entries.retain(|_, held| !held.flight.has_ended());
+    }
+
+    /// Every lease, in their order.
+    pub(crate) fn leases(&self) -> Vec<Lease> {
+        lock(&self.table).entries.keys().copied().collect()
+    }
+
+    /// Returns when a lease must be renewed before the time that [`Held::next_look`] said.
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
 
-    /// The shortest lease that a job has of its own.
-    pub(crate) fn shortest(&self) -> Option<Duration> {
-        lock(&self.flights).values().filter_map(|flight| flight.lease).min()
+    /// When to look for leases to renew: at the first that is due, and never later than a heartbeat from now.
+    pub(crate) fn next_look(&self) -> Instant {
+        let mut table = lock(&self.table);
+        let latest = Instant::now() + self.heartbeat;
+        let look =
+            table.entries.values().map(|held| held.renew_at).min().map_or(latest, |due| due.min(latest));
+        table.next_look = Some(look);
+        look
     }
 
-    /// Removes a batch under one lock.
-    pub(crate) fn remove(&self, batch: impl IntoIterator<Item = Lease>) {
-        let mut flights = lock(&self.flights);
-        for lease in batch {
-            flights.remove(&lease);
+    /// The leases that are due, by how long they last, the shortest first. Those that are almost due come along with others of
+    /// their length, so that leases taken one after the other are renewed together.
+    pub(crate) fn due(&self) -> BTreeMap<Duration, Vec<Lease>> {
+        let now = Instant::now();
+        let table = lock(&self.table);
+        let mut due = BTreeMap::<Duration, Vec<Lease>>::new();
+        for held in table.entries.values().filter(|held| held.renew_at <= now) {
+            due.entry(self.length(&held.flight)).or_default();
+        }
+        for (lease, held) in &table.entries {
+            let length = self.length(&held.flight);
+            if let Some(leases) = due.get_mut(&length)
+                && held.renew_at <= now + self.interval(length) / RENEWED_EARLY
+            {
+                leases.push(*lease);
+            }
+        }
+        due
+    }
+
+    /// Leases that last for `length` were renewed by a call that was sent at `sent`.
+    pub(crate) fn renewed(&self, leases: &[Lease], length: Duration, sent: Instant) {
+        self.renew_at(leases, sent + self.interval(length));
+    }
+
+    /// Leases could not be renewed: tries again after `wait`, or sooner where that is when they would be due.
+    pub(crate) fn not_renewed(&self, leases: &[Lease], length: Duration, wait: Duration) {
+        self.renew_at(leases, Instant::now() + wait.min(self.interval(length)));
+    }
+
+    fn renew_at(&self, leases: &[Lease], at: Instant) {
+        let mut table = lock(&self.table);
+        for lease in leases {
+            if let Some(held) = table.entries.get_mut(lease) {
+                held.renew_at = at;
+            }
         }
     }
 
-    /// The leases, in their order, by how long they last; none is as long as the worker's.
-    pub(crate) fn leases(&self) -> BTreeMap<Option<Duration>, Vec<Lease>> {
-        let mut leases = BTreeMap::<_, Vec<Lease>>::new();
-        for (lease, flight) in &*lock(&self.flights) {
-            leases.entry(flight.lease).or_default().push(*lease);
-        }
-        leases
+    /// From one renewal to the next. A long lease is renewed at every heartbeat too, because that brings a cancel.
+    fn interval(&self, length: Duration) -> Duration {
+        if length == self.lease { self.heartbeat } else { self.heartbeat.min(length / 3) }
+    }
+
+    fn length(&self, flight: &Flight) -> Duration {
+        flight.lease.unwrap_or(self.lease)
     }
 
     /// Aborts the attempt under `lease`; says whether there was one to abort.
     pub(crate) fn abort(&self, lease: Lease, abort: Abort) -> bool {
-        let flight = lock(&self.flights).get(&lease).cloned();
+        let flight = lock(&self.table).entries.get(&lease).map(|held| held.flight.clone());
         flight.is_some_and(|flight| flight.abort(abort))
     }
 
     /// Aborts every attempt that still runs; says how many.
     pub(crate) fn abort_all(&self, abort: Abort) -> usize {
-        let flights: Vec<_> = lock(&self.flights).values().cloned().collect();
+        let flights: Vec<_> = lock(&self.table).entries.values().map(|held| held.flight.clone()).collect();
         flights.iter().filter(|flight| flight.abort(abort)).count()
     }
 }
@@ -106,6 +191,10 @@ impl Flight {
         self.ended.store(true, Ordering::Release);
     }
 
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// Waits for an abort.
     pub(crate) async fn aborted(&self) -> Abort {
         self.stop.cancelled().await;
@@ -114,7 +203,7 @@ impl Flight {
     }
 
     fn abort(&self, abort: Abort) -> bool {
-        if self.ended.load(Ordering::Acquire) || self.abort.set(abort).is_err() {
+        if self.has_ended() || self.abort.set(abort).is_err() {
             return false;
         }
         self.stop.cancel();

@@ -17,6 +17,7 @@ mod hold;
 pub mod observe;
 mod perform;
 mod policies;
+mod process;
 mod prune;
 mod reclaim;
 mod remember;

@@ -39,6 +39,7 @@ async fn reclaim_all(engine: &Engine) {
             kinds: engine.kinds(),
             limit: BATCH_ITEMS_MAX,
             lease: engine.settings.lease,
+            held: engine.process.all(),
         };
         match engine.intake.reclaim(request).await {
             Ok(orphans) => {

@@ -51,7 +51,8 @@ pub struct Settings {
     pub log: KeepLog,
     /// Which attempts of a queue go into the log, where that differs from `log`.
     pub log_by_queue: BTreeMap<Queue, KeepLog>,
-    /// How settle, extend, reclaim and prune are retried.
+    /// How settle, extend, reclaim and prune are retried. A result that the store has not taken by then is kept with its lease
+    /// and offered again every few seconds, until the store answers or the worker shuts down.
     pub storage_retry: Policy,
     /// How claim is retried.
     pub dequeue_retry: Policy,

@@ -1,10 +1,12 @@
 //! A store that is asked again: storage retry for what follows a claim, dequeue retry for the claim itself.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use redrive_core::policy::presets;
 use redrive_core::records::{Change, Record, Records, Written};
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::{
@@ -21,6 +23,15 @@ use crate::handler::Settler;
 use crate::hold::lock;
 use crate::observe::{Observer, Unobserved};
 use crate::retry::retry;
+
+/// How often the store is asked before a failure is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tries {
+    /// As often as the storage policy says.
+    ByPolicy,
+    /// Once: the caller has a wait of its own.
+    One,
+}
 
 /// Wraps a store so that failures that may pass are not seen by its caller.
 ///
@@ -66,17 +77,36 @@ impl RetryingStore {
 
     /// Settles without taking the settlements away, for a caller that must look at them again when it fails.
     pub async fn settle_all(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-        self.again("settle", Vec::len, &self.storage, || self.inner.settle(settlements.to_vec())).await
+        self.settle_by(Tries::ByPolicy, settlements).await
+    }
+
+    /// The same, with as many tries as asked for.
+    pub(crate) async fn settle_by(
+        &self,
+        tries: Tries,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settled>, StoreError> {
+        let op = || self.inner.settle(settlements.to_vec());
+        self.again("settle", Vec::len, &self.storage_tries(tries), op).await
     }
 
     /// Settles through what settles in the store's place.
     pub(crate) async fn settle_through(
         &self,
         settler: &dyn Settler,
+        tries: Tries,
         jobs: &[Arc<Job>],
         settlements: &[Settlement],
     ) -> Result<Vec<Settled>, StoreError> {
-        self.again("settle", Vec::len, &self.storage, || settler.settle(jobs, settlements)).await
+        let op = || settler.settle(jobs, settlements);
+        self.again("settle", Vec::len, &self.storage_tries(tries), op).await
+    }
+
+    fn storage_tries(&self, tries: Tries) -> Cow<'_, Policy> {
+        match tries {
+            Tries::ByPolicy => Cow::Borrowed(&self.storage),
+            Tries::One => Cow::Owned(presets::once()),
+        }
     }
 
     async fn again<Op, Fut, T>(

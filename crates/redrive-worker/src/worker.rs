@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use redrive_core::store::Backend;
 use redrive_core::{Invalid, Kind};
-use tokio::sync::mpsc;
 
 use crate::count::Summary;
 use crate::crew::Crew;
@@ -13,7 +12,7 @@ use crate::engine::{Engine, Handlers};
 use crate::handler::Handler;
 use crate::observe::{Observer, Unobserved};
 use crate::settings::Settings;
-use crate::settle::RESULTS_MAX;
+use crate::settle::Results;
 use crate::shutdown::shut_down;
 
 /// Claims jobs from a store, runs their handlers and settles what comes of them.
@@ -58,6 +57,9 @@ pub struct Worker {
 
 impl Worker {
     /// A worker on `backend`; refuses settings it could not work under.
+    ///
+    /// Several workers of one process on one store should share the `Arc`: they then never take over each other's jobs,
+    /// whatever the clock does.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Result<Self, Invalid> {
         settings.check()?;
         Ok(Self { backend, settings, handlers: Handlers::new(), twice: None, observer: Arc::new(Unobserved) })
@@ -86,9 +88,10 @@ impl Worker {
         if let Some(kind) = self.twice {
             return Err(WorkerError::TwoHandlers(kind));
         }
-        let (sender, results) = mpsc::channel(RESULTS_MAX);
-        let engine = Arc::new(Engine::new(self.backend, self.settings, self.handlers, self.observer, sender));
-        let mut crew = Crew::start(engine.clone(), results)?;
+        let (results, lanes) = Results::new(&self.handlers);
+        let engine =
+            Arc::new(Engine::new(self.backend, self.settings, self.handlers, self.observer, results));
+        let mut crew = Crew::start(engine.clone(), lanes)?;
         tokio::select! {
             biased;
             died = crew.died() => return Err(died),

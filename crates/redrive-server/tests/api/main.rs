@@ -3,6 +3,7 @@
 
 mod access;
 mod batch;
+mod budget;
 mod client;
 mod dead_letters;
 mod delivery;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Cancelled, ClaimRequest, Extended, ReclaimRequest, Settled, Settlement};
-use redrive_core::{Job, JobId, NewJob, State, Verdict};
+use redrive_core::{Job, JobId, Lease, NewJob, State, Verdict};
 
 use super::chapter;
 use super::stage::{
@@ -24,6 +24,10 @@ chapter!("reclaim":
     keeps_a_cancel_request,
     says_the_time_and_no_next_due,
     takes_only_the_kinds_it_was_told,
+    leaves_alone_what_its_caller_holds,
+    a_lease_that_was_lost_protects_nothing,
+    what_the_caller_holds_takes_no_room,
+    a_lease_that_is_no_longer_held_is_found_however_late,
     a_full_batch_is_taken_and_more_refused,
 );
 
@@ -176,4 +180,53 @@ async fn takes_only_the_kinds_it_was_told(stage: Stage) {
     assert_eq!(taken(of(&["other"])).await, []);
     assert_eq!(taken(of(&["other", "mail"])).await, [mail]);
     assert_eq!(taken(of(&[])).await, [work.id]);
+}
+
+/// Takes over at most `limit` leases, but none of `held`.
+async fn reclaim_besides(stage: &Stage, held: &[Lease], limit: usize) -> Vec<JobId> {
+    let request = ReclaimRequest { held: held.to_vec(), ..reclaim_request(limit) };
+    ids(&stage.store.reclaim(request).await.expect("reclaim").jobs)
+}
+
+async fn leaves_alone_what_its_caller_holds(stage: Stage) {
+    let (mine, other) = (stage.running().await, stage.running().await);
+    stage.clock.advance(LEASE * 100);
+    let before = stage.job(mine.id).await;
+    assert_eq!(reclaim_besides(&stage, &[mine.lease()], 10).await, [other.id]);
+    assert_eq!(stage.job(mine.id).await, before);
+    let extended = stage.store.extend(vec![mine.lease()], LEASE).await.expect("extend");
+    assert_eq!(only(extended), Extended::Renewed, "it has run out, but nobody has taken it over");
+    let settled = stage.settle(mine.lease(), Verdict::Complete(None)).await;
+    assert_eq!(settled, Settled::Applied(State::Succeeded));
+}
+
+async fn a_lease_that_was_lost_protects_nothing(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE);
+    let heir = only(stage.reclaim(1).await);
+    stage.clock.advance(LEASE);
+    let later = Lease { epoch: heir.epoch + 1, ..heir.lease() };
+    assert_eq!(reclaim_besides(&stage, &[job.lease(), later], 10).await, [job.id]);
+}
+
+async fn what_the_caller_holds_takes_no_room(stage: Stage) {
+    stage.enqueue_some(BATCH_ITEMS_MAX).await;
+    stage.enqueue_some(3).await;
+    let mine: Vec<Lease> = stage.claim(BATCH_ITEMS_MAX).await.iter().map(Job::lease).collect();
+    stage.clock.advance(ms(1));
+    let others = ids(&stage.claim(3).await);
+    stage.clock.advance(LEASE);
+    assert_eq!(reclaim_besides(&stage, &mine, 2).await, others[..2]);
+    assert_eq!(reclaim_besides(&stage, &mine, 2).await, others[2..]);
+    assert_eq!(reclaim_besides(&stage, &mine, 2).await, []);
+}
+
+async fn a_lease_that_is_no_longer_held_is_found_however_late(stage: Stage) {
+    let job = stage.running().await;
+    stage.clock.advance(LEASE);
+    assert_eq!(reclaim_besides(&stage, &[job.lease()], 10).await, []);
+    stage.clock.advance(LEASE * 100_000);
+    assert_eq!(reclaim_besides(&stage, &[job.lease()], 10).await, []);
+    stage.clock.advance(LEASE * 100_000);
+    assert_eq!(reclaim_besides(&stage, &[], 10).await, [job.id]);
 }

@@ -15,6 +15,7 @@ impl Model {
             .iter()
             .take_while(|(until, _)| *until <= now)
             .filter(|(_, id)| request.kinds.is_empty() || request.kinds.contains(&self.rows[id].job.kind))
+            .filter(|(_, id)| !request.held.contains(&self.rows[id].job.lease()))
             .take(if self.is_sealed() { 0 } else { request.limit })
             .map(|(_, id)| *id)
             .collect();

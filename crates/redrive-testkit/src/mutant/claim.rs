@@ -67,6 +67,12 @@ impl Mutant {
         if self.flaw == Flaw::ReclaimAnyKind {
             return self.store.reclaim(ReclaimRequest { kinds: Vec::new(), ..request }).await;
         }
+        if self.flaw == Flaw::ReclaimTakesOwn {
+            return self.store.reclaim(ReclaimRequest { held: Vec::new(), ..request }).await;
+        }
+        if self.flaw == Flaw::ReclaimSparesLost {
+            return self.store.step(|model, now| model.reclaim(&in_any_epoch(model, request), now));
+        }
         if self.flaw == Flaw::SealLetsReclaim {
             return self.without_records(SEALED, |model, now| model.reclaim(&request, now));
         }
@@ -125,4 +131,10 @@ impl Mutant {
             Ok(claimed)
         })
     }
+}
+
+/// The request with what its caller holds in the epochs that the jobs are in.
+fn in_any_epoch(model: &Model, request: ReclaimRequest) -> ReclaimRequest {
+    let held = request.held.iter().filter_map(|lease| model.job(lease.id)).map(Job::lease).collect();
+    ReclaimRequest { held, ..request }
 }

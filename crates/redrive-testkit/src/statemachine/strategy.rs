@@ -46,7 +46,7 @@ impl ReferenceStateMachine for Machine {
             11 => claim().prop_map(Call::Claim),
             14 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
             2 => (vec_of(select(leases.clone()), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
-            6 => reclaim().prop_map(Call::Reclaim),
+            6 => reclaim(leases.clone()).prop_map(Call::Reclaim),
             2 => ids().prop_map(Call::Cancel),
             3 => ids().prop_map(Call::Redrive),
             2 => ids().prop_map(Call::RunNow),
@@ -165,13 +165,10 @@ fn subject() -> impl Strategy<Value = String> {
     name(["https://a/x", "https://a/y", "https://b/ü"]).prop_map(str::to_owned)
 }
 
-fn reclaim() -> impl Strategy<Value = ReclaimRequest> {
-    (worker(), kinds(), 0..5usize, span()).prop_map(|(worker, kinds, limit, lease)| ReclaimRequest {
-        worker,
-        kinds,
-        limit,
-        lease,
-    })
+fn reclaim(leases: Vec<Lease>) -> impl Strategy<Value = ReclaimRequest> {
+    let held = prop_oneof![1 => Just(Vec::new()), 1 => vec_of(select(leases), 4)];
+    (worker(), kinds(), 0..5usize, span(), held)
+        .prop_map(|(worker, kinds, limit, lease, held)| ReclaimRequest { worker, kinds, limit, lease, held })
 }
 
 fn settlement(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Settlement> {

@@ -9,6 +9,8 @@ use redrive_core::store::{Settled, Settlement};
 use redrive_core::{Job, NewJob, Outcome, Reason, State, Timestamp, Verdict};
 use redrive_worker::{Context, Ending, Handler, KeepLog, Note, Observer};
 
+use tokio::time::Instant;
+
 use crate::stage::{MS, S, Stage, id, kind};
 
 /// Returns one outcome, and asks for one follow-up for each end.
@@ -140,6 +142,36 @@ async fn a_park_is_no_attempt_and_the_budget_goes_on() {
     worker.stop().await;
     assert_eq!(stage.job(1).reason, Some(Reason::BudgetExceeded));
     assert_eq!(stage.outcomes(1), ["rejected"], "only the refused attempt is in the log");
+}
+
+/// Is held back for an hour each time, and asks for one follow-up when the job ends.
+struct HeldBack {
+    next: NewJob,
+}
+
+#[async_trait]
+impl Handler for HeldBack {
+    async fn run(&self, _: Context) -> Outcome {
+        Outcome::Park(3_600 * S)
+    }
+
+    fn follow_ups(&self, _: &Job, ending: &Ending<'_>) -> Vec<NewJob> {
+        assert_eq!(ending.verdict.reason(), Some(Reason::BudgetExceeded));
+        vec![self.next.clone()]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_held_back_ends_when_its_budget_ends_and_its_follow_ups_come() {
+    let stage = Stage::with_policy(&presets::quadratic().with_total_budget(5 * S)).await;
+    stage.enqueue_many(1).await;
+    let next = NewJob { kind: kind("next"), ..stage.new_job(2) };
+    let worker = stage.start(HeldBack { next });
+    let began = Instant::now();
+    stage.until(1, State::Dead).await;
+    assert!(began.elapsed() > 5 * S && began.elapsed() <= 6 * S, "{:?}", began.elapsed());
+    worker.stop().await;
+    assert_eq!((stage.job(1).reason, stage.state(2)), (Some(Reason::BudgetExceeded), State::Pending));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redrive_core::store::{ClaimRequest, ReclaimRequest, Store, StoreError};
-use redrive_core::{Outcome, State, WorkerId};
+use redrive_core::{NewJob, Outcome, State, WorkerId};
 use redrive_worker::{Context, Pulse, Settings};
 use tokio::time::Instant;
 
+use crate::rigged::Call;
 use crate::stage::{MS, S, Stage, id, unavailable};
 
 /// Runs until it is dropped, and tells when that happens.
@@ -50,6 +51,68 @@ async fn heartbeats_keep_a_long_attempt_alive_in_one_call_for_all() {
     let beats = stage.store.calls("extend");
     assert!((29..=31).contains(&beats.len()), "{}", beats.len());
     assert!(beats.iter().all(|call| call.items == 50));
+}
+
+/// Runs for a minute.
+async fn a_minute(_: Context) -> Outcome {
+    tokio::time::sleep(60 * S).await;
+    Outcome::Done(None)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_lease_is_renewed_when_it_is_due_and_a_short_one_hurries_no_other() {
+    let stage = Stage::new().await;
+    stage.enqueue_many(50).await;
+    let settings = Stage::settings().with_concurrency(100);
+    let worker = stage.start_with(settings, a_minute);
+    stage.when(|stage| stage.in_state(State::Running) == 50).await;
+    // The heartbeat sleeps when this one comes.
+    tokio::time::sleep(5 * S).await;
+    stage.enqueue([NewJob { lease: Some(S), ..stage.new_job(51) }]).await;
+    stage.when(|stage| stage.in_state(State::Succeeded) == 51).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.claimed, summary.reclaimed, summary.lease_lost), (51, 0, 0));
+    let beats = stage.store.calls("extend");
+    let (long, short): (Vec<&Call>, Vec<&Call>) = beats.iter().partition(|call| call.items == 50);
+    assert!((5..=6).contains(&long.len()), "a third of 30 s in 60 s: {}", long.len());
+    assert!(short.iter().all(|call| call.items == 1), "{short:?}");
+    assert!((175..=185).contains(&short.len()), "a third of 1 s in 60 s: {}", short.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_were_taken_one_after_the_other_are_renewed_together() {
+    let stage = Stage::new().await;
+    let worker = stage.start(a_minute);
+    for n in 1..=50 {
+        stage.enqueue([stage.new_job(n)]).await;
+        tokio::time::sleep(200 * MS).await;
+    }
+    stage.when(|stage| stage.in_state(State::Succeeded) == 50).await;
+    assert_eq!(worker.stop().await.reclaimed, 0);
+    let beats = stage.store.calls("extend");
+    assert!(beats.len() <= 35, "{} calls in 70 s", beats.len());
+    assert!(beats.windows(2).all(|pair| pair[1].at - pair[0].at >= 2 * S), "{beats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_failed_is_tried_again_soon() {
+    let stage = Stage::new().await;
+    stage.enqueue_many(1).await;
+    let settings = Stage::settings().with_reclaim_every(100_000 * S);
+    let worker = stage.start_with(settings, a_minute);
+    stage.until(1, State::Running).await;
+    tokio::time::sleep(9 * S).await;
+    stage.store.fail("extend", usize::MAX, unavailable);
+    tokio::time::sleep(18 * S).await;
+    stage.store.fail("extend", 0, unavailable);
+    let other = WorkerId::new("other").unwrap();
+    let request = ReclaimRequest { worker: other, kinds: Vec::new(), limit: 1, lease: S, held: Vec::new() };
+    // A lease of 30 s is still in force when the store has been away for 18 s of them.
+    while stage.state(1) == State::Running {
+        assert_eq!(stage.store.model.reclaim(request.clone()).await.unwrap().jobs, []);
+        tokio::time::sleep(100 * MS).await;
+    }
+    assert_eq!(worker.stop().await.succeeded, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +174,13 @@ async fn a_lost_lease_aborts_the_attempt_and_settles_nothing() {
     stage.until(1, State::Running).await;
     tokio::time::sleep(35 * S).await;
     let other = WorkerId::new("other").unwrap();
-    let request = ReclaimRequest { worker: other.clone(), kinds: Vec::new(), limit: 10, lease: 100_000 * S };
+    let request = ReclaimRequest {
+        worker: other.clone(),
+        kinds: Vec::new(),
+        limit: 10,
+        lease: 100_000 * S,
+        held: Vec::new(),
+    };
     assert_eq!(stage.store.reclaim(request).await.unwrap().jobs.len(), 1);
     assert!(!dropped.load(Ordering::SeqCst));
     stage.store.fail("extend", 0, unavailable);
@@ -138,6 +207,7 @@ async fn a_settlement_that_comes_too_late_changes_nothing() {
         kinds: Vec::new(),
         limit: 10,
         lease: 100_000 * S,
+        held: Vec::new(),
     };
     stage.store.reclaim(request).await.unwrap();
     tokio::time::sleep(10 * S).await;
@@ -192,6 +262,36 @@ async fn orphans_run_out_of_attempts_too_and_come_in_any_number() {
     stage.when(|stage| stage.in_state(State::Dead) == 3_000).await;
     assert!(started.elapsed() <= 10 * MS);
     assert_eq!(worker.stop().await.reclaimed, 3_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_of_one_process_take_over_nothing_that_they_hold() {
+    let stage = Stage::new().await;
+    stage.enqueue_many(20).await;
+    // No lease is renewed, and each runs out in the middle of its attempt.
+    stage.store.fail("extend", usize::MAX, || StoreError::Failed("partition".into()));
+    let workers = [(); 2].map(|()| stage.start_with(Stage::settings().with_concurrency(10), a_minute));
+    stage.when(|stage| stage.in_state(State::Succeeded) == 20).await;
+    for worker in workers {
+        let summary = worker.stop().await;
+        assert_eq!((summary.succeeded, summary.reclaimed, summary.lease_lost), (10, 0, 0));
+    }
+    assert!((1..=20).all(|n| (stage.job(n).attempt, stage.job(n).epoch) == (1, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_crash_leaves_during_an_outage_is_taken_over_by_another_worker_of_the_process() {
+    let stage = Stage::new().await;
+    stage.enqueue_many(20).await;
+    stage.store.fail("settle", usize::MAX, unavailable);
+    let worker = stage.start(done);
+    stage.when(|stage| stage.in_state(State::Running) == 20).await;
+    tokio::time::sleep(3 * S).await;
+    worker.crash().await;
+    stage.store.fail("settle", 0, unavailable);
+    let worker = stage.start(done);
+    stage.when(|stage| stage.in_state(State::Succeeded) == 20).await;
+    assert_eq!(worker.stop().await.reclaimed, 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,8 +361,13 @@ fn handlers_that_block_every_thread_keep_their_leases() {
             std::future::ready(Outcome::Done(None))
         })
     };
-    let other =
-        ReclaimRequest { worker: WorkerId::new("other").unwrap(), kinds: Vec::new(), limit: 10, lease };
+    let other = ReclaimRequest {
+        worker: WorkerId::new("other").unwrap(),
+        kinds: Vec::new(),
+        limit: 10,
+        lease,
+        held: Vec::new(),
+    };
     let stolen = runtime.block_on(async {
         let mut stolen = 0;
         while stage.in_state(State::Succeeded) < 4 && stolen == 0 {

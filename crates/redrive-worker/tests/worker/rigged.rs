@@ -35,6 +35,7 @@ struct Rig {
     delays: BTreeMap<&'static str, Duration>,
     unreadable: BTreeSet<JobId>,
     illegal: BTreeSet<JobId>,
+    locked: BTreeSet<JobId>,
 }
 
 /// One call of a verb.
@@ -71,6 +72,16 @@ impl Rigged {
     /// Refuses every batch in which this job is completed.
     pub(crate) fn forbid(&self, id: JobId) {
         self.rig.lock().unwrap().illegal.insert(id);
+    }
+
+    /// Lets every settlement of this job wait for a lock in vain.
+    pub(crate) fn lock_row(&self, id: JobId) {
+        self.rig.lock().unwrap().locked.insert(id);
+    }
+
+    /// Lets this job be settled again.
+    pub(crate) fn unlock_row(&self, id: JobId) {
+        self.rig.lock().unwrap().locked.remove(&id);
     }
 
     /// The calls of `verb` so far.
@@ -135,7 +146,13 @@ impl Store for Rigged {
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
         self.enter("settle", settlements.len())?;
-        let illegal = self.rig.lock().unwrap().illegal.clone();
+        let (illegal, locked) = {
+            let rig = self.rig.lock().unwrap();
+            (rig.illegal.clone(), rig.locked.clone())
+        };
+        if settlements.iter().any(|settlement| locked.contains(&settlement.lease.id)) {
+            return Err(StoreError::Busy("lock timeout".into()));
+        }
         let refused = |s: &Settlement| s.verdict.reason().is_none() && illegal.contains(&s.lease.id);
         if settlements.iter().any(refused) {
             return Err(Invalid::new("output", "is not to its liking").into());

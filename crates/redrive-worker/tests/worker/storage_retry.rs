@@ -16,9 +16,9 @@ use crate::rigged::{Fault, Rigged};
 use crate::stage::{MS, S, Stage, id, unavailable};
 
 const STORAGE: [&str; 8] = ["settle", "extend", "reclaim", "prune", "recall", "remember", "resume", "sweep"];
-const PASSED_ON: [&str; 16] = [
-    "enqueue", "cancel", "redrive", "run_now", "discard", "get", "list", "attempts", "stats", "signal",
-    "hold", "unhold", "forget", "read", "write", "scan",
+const PASSED_ON: [&str; 17] = [
+    "enqueue", "cancel", "redrive", "run_now", "discard", "get", "list", "look", "attempts", "stats",
+    "signal", "hold", "unhold", "forget", "read", "write", "scan",
 ];
 
 /// Calls a verb and forgets what it brings.
@@ -36,9 +36,10 @@ async fn call(store: &RetryingStore, verb: &str) -> Result<(), StoreError> {
             store.settle(vec![settlement]).await.map(drop)
         }
         "extend" => store.extend(vec![], S).await.map(drop),
-        "reclaim" => {
-            store.reclaim(ReclaimRequest { worker, kinds: Vec::new(), limit: 1, lease: S }).await.map(drop)
-        }
+        "reclaim" => store
+            .reclaim(ReclaimRequest { worker, kinds: Vec::new(), limit: 1, lease: S, held: Vec::new() })
+            .await
+            .map(drop),
         "prune" => store.prune(Retention::default(), 1).await.map(drop),
         "enqueue" => store.enqueue(vec![]).await.map(drop),
         "cancel" => store.cancel(vec![]).await.map(drop),
@@ -55,6 +56,7 @@ async fn call(store: &RetryingStore, verb: &str) -> Result<(), StoreError> {
         "discard" => store.discard(vec![]).await.map(drop),
         "get" => store.get(vec![]).await.map(drop),
         "list" => store.list(Filter::default(), page).await.map(drop),
+        "look" => store.look(Filter::default(), page, 1).await.map(drop),
         "attempts" => store.attempts(id(1), page).await.map(drop),
         "stats" => store.stats().await.map(drop),
         "read" => store.read("k", "i").await.map(drop),

@@ -68,5 +68,5 @@ pub(crate) fn pool_exhausted() {
 
 fn request() -> ReclaimRequest {
     let worker = WorkerId::new("other").expect("legal");
-    ReclaimRequest { worker, kinds: vec![], limit: 10, lease: PATIENCE }
+    ReclaimRequest { worker, kinds: vec![], limit: 10, lease: PATIENCE, held: vec![] }
 }

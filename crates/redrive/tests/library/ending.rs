@@ -174,6 +174,7 @@ async fn reclaim(stage: &Stage) {
         kinds: vec![Kind::new(Ship::KIND).unwrap()],
         limit: 1,
         lease: Duration::from_secs(60),
+        held: Vec::new(),
     };
     let backend = stage.redrive.backend();
     let lost = loop {
