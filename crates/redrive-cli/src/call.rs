@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
 use crate::print::Look;
+use crate::values::read_text;
 use crate::when;
 
 /// Where a service listens when nothing else is said.
@@ -50,8 +51,7 @@ impl Reach {
         let Some(path) = &self.api_key_file else {
             return Ok(std::env::var(KEY).ok().filter(|key| !key.trim().is_empty()));
         };
-        let read = std::fs::read_to_string(path);
-        read.map(Some).with_context(|| format!("the key in {} cannot be read", path.display()))
+        read_text(path).map(Some).context("--api-key-file")
     }
 }
 
@@ -70,7 +70,9 @@ impl Service {
     fn new(url: &str, key: Option<String>) -> anyhow::Result<Self> {
         let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let base = base.ok_or_else(|| {
-            let text = format!("{url:?} is no address of a service; write REDRIVE_URL like {DEFAULT_URL}");
+            let text = format!(
+                "invalid address of a service {url:?}: write --url or REDRIVE_URL like {DEFAULT_URL}"
+            );
             Exit::Usage.because(text)
         })?;
         if !base.username().is_empty() || base.password().is_some() {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 
 use crate::exit::Exit;
@@ -15,10 +15,10 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-/// Prints the script for `C`.
-pub(crate) fn run<C: CommandFactory>(arguments: &Arguments) -> anyhow::Result<Exit> {
+/// Prints the script for `command`.
+pub(crate) fn run(arguments: &Arguments, mut command: Command) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut C::command(), "redrive", &mut script);
+    clap_complete::generate(arguments.shell, &mut command, "redrive", &mut script);
     let script = String::from_utf8(script).map_err(io::Error::other)?;
     print::text(&script)?;
     Ok(Exit::Done)

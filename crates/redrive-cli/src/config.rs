@@ -9,14 +9,19 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use redrive_server::{Config, KeySource, Roles, Setup};
 use redrive_worker::Settings;
+use redrive_worker::settings::{CONCURRENCY_MAX, LEASE_MIN};
 use serde::Deserialize;
+
+use crate::exit::Exit;
+use crate::explicit::ExplicitOptions;
+use crate::values::{parse_ip_range, parse_listen, read_text, whole};
 
 /// Flags of `serve`. Each is also an environment variable and a key of the configuration file.
 #[derive(clap::Args, Deserialize, Default, Debug, Clone, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct Flags {
     /// Where to listen [default: 127.0.0.1:7373]
-    #[arg(long, env = "REDRIVE_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "REDRIVE_LISTEN", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
     /// The store: sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE or redis://USER:PASSWORD@HOST [default: sqlite:redrive.db]
     #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
@@ -25,22 +30,22 @@ pub(crate) struct Flags {
     #[arg(long, env = "REDRIVE_BODIES", value_name = "ADDRESS")]
     bodies: Option<String>,
     /// How long an attempt is stuck when its worker dies, in milliseconds [default: 30000]
-    #[arg(long, env = "REDRIVE_LEASE_MS", value_name = "MS")]
+    #[arg(long, env = "REDRIVE_LEASE_MS", value_name = "MS", value_parser = whole::<u64>(LEASE_MS_MIN.., 30_000))]
     lease_ms: Option<u64>,
     /// Attempts at once [default: 256]
-    #[arg(long, env = "REDRIVE_CONCURRENCY", value_name = "N")]
+    #[arg(long, env = "REDRIVE_CONCURRENCY", value_name = "N", value_parser = whole::<usize>(1..=CONCURRENCY_MAX as u64, 256))]
     concurrency: Option<usize>,
     /// Calls under way to one origin at most [default: 64]
-    #[arg(long, env = "REDRIVE_ORIGIN_CONCURRENCY", value_name = "N")]
+    #[arg(long, env = "REDRIVE_ORIGIN_CONCURRENCY", value_name = "N", value_parser = whole::<u32>(1.., 64))]
     origin_concurrency: Option<u32>,
     /// What this process does [default: api,worker]
     #[arg(long, env = "REDRIVE_ROLES", value_delimiter = ',', value_name = "ROLE")]
     roles: Option<Vec<Role>>,
     /// A range of private addresses that targets may have; may be repeated
-    #[arg(long, env = "REDRIVE_ALLOW_TARGET", value_delimiter = ',', value_name = "CIDR")]
+    #[arg(long, env = "REDRIVE_ALLOW_TARGET", value_delimiter = ',', value_name = "CIDR", value_parser = parse_ip_range)]
     allow_target: Option<Vec<IpNet>>,
     /// A range of addresses that targets must not have; may be repeated, and goes before --allow-target
-    #[arg(long, env = "REDRIVE_DENY_TARGET", value_delimiter = ',', value_name = "CIDR")]
+    #[arg(long, env = "REDRIVE_DENY_TARGET", value_delimiter = ',', value_name = "CIDR", value_parser = parse_ip_range)]
     deny_target: Option<Vec<IpNet>>,
     /// How log lines look [default: text]
     #[arg(long, env = "REDRIVE_LOG_FORMAT")]
@@ -65,6 +70,19 @@ pub(crate) struct Place {
         value_name = "ADDRESS"
     )]
     pub(crate) store: String,
+}
+
+impl Place {
+    /// The store's address, if it is one.
+    pub(crate) fn checked(&self) -> anyhow::Result<&str> {
+        check_store("--store", &self.store)?;
+        Ok(&self.store)
+    }
+}
+
+/// Refuses an address that names no store before anything is opened; `option` gave it.
+pub(crate) fn check_store(option: &str, address: &str) -> anyhow::Result<()> {
+    redrive::check_address(address).map_err(|error| Exit::Usage.because(format!("{option}: {error}")))
 }
 
 /// A part of the service.
@@ -92,14 +110,24 @@ impl Flags {
     /// Takes from the file what neither flags nor environment say.
     pub(crate) fn with_file(self, path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(self) };
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
-        let file = toml::from_str(&text)
-            .with_context(|| format!("the configuration {} is not right", path.display()))?;
+        let text = read_text(path).context("--config")?;
+        let wrong = |error| Exit::Usage.because(format!("invalid configuration {}: {error}", path.display()));
+        let file = toml::from_str(&text).map_err(wrong)?;
         Ok(self.or(file))
     }
 
-    fn or(self, file: Self) -> Self {
+    /// Settles which of the two key settings counts.
+    pub(crate) fn decide(mut self, explicit: &ExplicitOptions) -> anyhow::Result<Self> {
+        let file = ("secret_key_file", &mut self.secret_key_file);
+        explicit.decide(("secret_key", &mut self.secret_key), file)?;
+        Ok(self)
+    }
+
+    fn or(self, mut file: Self) -> Self {
+        // They are one setting in two forms: a form in the file must not override the other one here.
+        if self.secret_key.is_some() || self.secret_key_file.is_some() {
+            (file.secret_key, file.secret_key_file) = (None, None);
+        }
         Self {
             listen: self.listen.or(file.listen),
             store: self.store.or(file.store),
@@ -129,17 +157,19 @@ impl Flags {
             concurrency: self.concurrency.unwrap_or(CONCURRENCY),
             ..defaults
         };
-        worker.check().context("the worker's settings are not right")?;
+        worker.check().context("invalid settings of the worker")?;
         let roles = self.roles.unwrap_or_else(|| vec![Role::Api, Role::Worker]);
         let config = Config {
             listen: self.listen.unwrap_or(Config::default().listen),
             roles: Roles { api: roles.contains(&Role::Api), worker: roles.contains(&Role::Worker) },
             worker,
         };
+        let store = self.store.unwrap_or_else(|| DEFAULT_STORE.to_owned());
+        check_store("--store", &store)?;
         let file = self.secret_key_file.unwrap_or_else(|| PathBuf::from("redrive.key"));
         Ok(Setup {
             config,
-            store: self.store.unwrap_or_else(|| DEFAULT_STORE.to_owned()),
+            store,
             bodies: self.bodies.unwrap_or_else(|| "file:bodies".to_owned()),
             secret_key: self.secret_key.map_or(KeySource::File(file), KeySource::Text),
             allow: self.allow_target.unwrap_or_default(),
@@ -152,6 +182,7 @@ impl Flags {
 /// The store when none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:redrive.db";
 const ORIGIN_CONCURRENCY: u32 = 64;
+const LEASE_MS_MIN: u64 = LEASE_MIN.as_millis() as u64;
 /// More than one origin may have: a slow one leaves room for the others.
 const CONCURRENCY: usize = 256;
 

@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::filter::DeadLetters;
 use crate::list::{self, Columns, Pages, Paging};
 use crate::operation::begin::{Many, Pace};
+use crate::values::whole;
 use crate::{job, task};
 
 /// What to do with dead letters.
@@ -66,7 +67,7 @@ struct Redrive {
     #[command(flatten)]
     bulk: Bulk,
     /// Drive this many first, and go on only if all of them succeed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1.., 3))]
     canary: Option<usize>,
 }
 

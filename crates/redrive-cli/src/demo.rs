@@ -14,18 +14,19 @@ use serde_json::json;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::serve::runtime;
+use crate::values::{parse_listen, whole};
 
 /// How the demonstration runs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where the service listens
-    #[arg(long, default_value = "127.0.0.1:7373", value_name = "ADDRESS:PORT")]
+    #[arg(long, default_value = "127.0.0.1:7373", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: SocketAddr,
     /// End after this many seconds instead of at Ctrl-C
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0.., 60))]
     seconds: Option<u64>,
     /// Tasks a second
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = whole::<u64>(1..=1000, 2))]
     rate: u64,
 }
 

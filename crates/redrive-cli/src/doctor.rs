@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
 
 /// Says what was found; fails when something is grave.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let (store, reach) = (redrive::shown(&arguments.place.store), &arguments.reach);
+    let (store, reach) = (redrive::shown(arguments.place.checked()?), &arguments.reach);
     let looked = redrive::doctor(&arguments.place.store).await;
     let mut findings = looked.with_context(|| format!("{store} cannot be looked at"))?;
     // Only one that was named: whatever else listens at the usual place is no part of this store.

@@ -5,13 +5,18 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use redrive_core::{Invalid, StoreError};
+use redrive_delivery::bodies::OpenError;
+use redrive_delivery::secrets::KeyError;
+use redrive_server::{AssembleError, StartError};
+
 use crate::call::CallError;
 
 /// What the numbers mean, for `--help`. The guide has the same table.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
   0    done
   1    failed
-  2    asked wrongly: an unknown flag, or a value that is not legal
+  2    asked wrongly: an unknown option, an invalid value, or an input file that cannot be read
   3    there is no such thing
   4    refused: a conflict, a key that is missing or does not allow it, or no --yes
   5    the service cannot be reached, or cannot answer now
@@ -98,7 +103,31 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     if let Some(fault) = error.downcast_ref::<Fault>() {
         return fault.exit;
     }
-    error.downcast_ref::<CallError>().map_or(Exit::Failed, CallError::exit)
+    if let Some(call) = error.downcast_ref::<CallError>() {
+        return call.exit();
+    }
+    if error.chain().any(is_invalid_value) { Exit::Usage } else { Exit::Failed }
+}
+
+/// Whether the cause is an invalid value, wherever it was found out.
+fn is_invalid_value(cause: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = cause.downcast_ref::<AssembleError>() {
+        return match error {
+            AssembleError::Store(error) => is_invalid_of_library(error),
+            AssembleError::Bodies(error) => matches!(error, OpenError::Address(_)),
+            AssembleError::Key(error) => matches!(error, KeyError::Malformed | KeyError::File(..)),
+            AssembleError::Start(error) => matches!(error, StartError::Invalid(_)),
+            AssembleError::Transport(_) => false,
+        };
+    }
+    cause.is::<Invalid>()
+        || cause.downcast_ref::<redrive::Error>().is_some_and(is_invalid_of_library)
+        || cause.downcast_ref::<StoreError>().is_some_and(|error| matches!(error, StoreError::Invalid(_)))
+}
+
+fn is_invalid_of_library(error: &redrive::Error) -> bool {
+    use redrive::Error;
+    matches!(error, Error::Address(_) | Error::Invalid(_) | Error::Store(StoreError::Invalid(_)))
 }
 
 fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {
@@ -137,5 +166,26 @@ mod tests {
         assert_eq!(exit_of(&gone), Exit::Done);
         assert_eq!(exit_of(&Exit::NotFound.because("x").context("y")), Exit::NotFound);
         assert_eq!(exit_of(&anyhow::anyhow!("x")), Exit::Failed);
+    }
+
+    #[test]
+    fn an_invalid_value_is_known_wherever_it_was_found_out() {
+        let invalid = || Invalid::new("lease", "must be longer");
+        let address = || redrive::Error::Address("x".to_owned());
+        for error in [
+            anyhow::Error::new(invalid()),
+            anyhow::Error::new(StoreError::Invalid(invalid())),
+            anyhow::Error::new(address()),
+            anyhow::Error::new(redrive::Error::Invalid(invalid())),
+            anyhow::Error::new(redrive::Error::Store(StoreError::Invalid(invalid()))),
+            anyhow::Error::new(AssembleError::Store(address())),
+            anyhow::Error::new(AssembleError::Bodies(OpenError::Address("x".to_owned()))),
+            anyhow::Error::new(AssembleError::Key(KeyError::Malformed)),
+            anyhow::Error::new(AssembleError::Start(StartError::Invalid(invalid()))),
+        ] {
+            assert_eq!(exit_of(&error.context("while it started")), Exit::Usage);
+        }
+        let down = StoreError::Unavailable("x".into());
+        assert_eq!(exit_of(&anyhow::Error::new(AssembleError::Store(down.into()))), Exit::Failed);
     }
 }

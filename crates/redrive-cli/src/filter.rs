@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use crate::call::Query;
-use crate::when::parse_instant;
+use crate::when::parse_past;
 
 /// The statuses of a task.
 const STATUSES: [&str; 5] = ["pending", "in-flight", "succeeded", "exhausted", "cancelled"];
@@ -84,10 +84,10 @@ pub(crate) struct Jobs {
 #[serde(rename_all = "camelCase")]
 struct Created {
     /// Created after this instant: 2h (ago), or 2026-05-01T08:00:00Z
-    #[arg(long = "since", value_name = "WHEN", value_parser = parse_instant)]
+    #[arg(long = "since", value_name = "WHEN", value_parser = parse_past)]
     created_after: Option<i64>,
     /// Created before this instant
-    #[arg(long = "before", value_name = "WHEN", value_parser = parse_instant)]
+    #[arg(long = "before", value_name = "WHEN", value_parser = parse_past)]
     created_before: Option<i64>,
 }
 
@@ -120,10 +120,10 @@ pub(crate) struct DeadLetters {
     #[arg(long, value_parser = word(REASONS))]
     pub(crate) reason: Option<String>,
     /// Dead since this instant: 2h (ago), or 2026-05-01T08:00:00Z
-    #[arg(long = "since", value_name = "WHEN", value_parser = parse_instant)]
+    #[arg(long = "since", value_name = "WHEN", value_parser = parse_past)]
     pub(crate) finished_after: Option<i64>,
     /// Dead before this instant
-    #[arg(long = "before", value_name = "WHEN", value_parser = parse_instant)]
+    #[arg(long = "before", value_name = "WHEN", value_parser = parse_past)]
     pub(crate) finished_before: Option<i64>,
 }
 

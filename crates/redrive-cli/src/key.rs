@@ -7,8 +7,9 @@ use redrive_server::keys::{self, NewKey, Scope};
 use redrive_server::wire::key::{ApiKey, KeyRequest};
 
 use crate::call::{Query, Reach, Service};
-use crate::config::DEFAULT_STORE;
+use crate::config::{DEFAULT_STORE, check_store};
 use crate::exit::Exit;
+use crate::explicit::ExplicitOptions;
 use crate::list::{self, Columns, Pages, Paging};
 use crate::print::{self, Look};
 use crate::table::{Cell, Table};
@@ -16,10 +17,13 @@ use crate::when;
 
 /// What to do with keys.
 ///
-/// They are those of the store when --store or REDRIVE_STORE names one, else those of the service when --url or REDRIVE_URL
-/// names one, else those of the store sqlite:redrive.db. So the first key can be made before a service runs.
+/// They are those of the store that --store names or of the service that --url names. Without either option REDRIVE_STORE
+/// counts before REDRIVE_URL, and without a variable they are those of the store sqlite:redrive.db. So the first key can be
+/// made before a service runs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    explicit: ExplicitOptions,
     #[command(subcommand)]
     verb: Verb,
     /// The store: sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE or redis://USER:PASSWORD@HOST
@@ -61,7 +65,8 @@ const SCOPES: [&str; 3] = ["read", "write", "admin"];
 const KEYS: &str = "keys";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let Arguments { verb, store, reach } = arguments;
+    let Arguments { explicit, verb, mut store, mut reach } = arguments;
+    explicit.decide(("store", &mut store), ("url", &mut reach.url))?;
     match (store, &reach.url) {
         (None, Some(_)) => in_service(verb, &reach, &reach.service()?).await,
         (store, _) => in_store(verb, &reach, store.as_deref().unwrap_or(DEFAULT_STORE)).await,
@@ -169,6 +174,7 @@ fn revoked(id: &str) -> anyhow::Result<Exit> {
 
 /// A new file is made for a new key alone: elsewhere it would only hide that this is the wrong folder.
 async fn open(store: &str, verb: &Verb) -> anyhow::Result<Redrive> {
+    check_store("--store", store)?;
     let missing = store == DEFAULT_STORE && !std::path::Path::new("redrive.db").exists();
     if missing && !matches!(verb, Verb::Create(_)) {
         let text = "there is no redrive.db here; name a store with --store, or a service with --url";

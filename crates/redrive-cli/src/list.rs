@@ -8,6 +8,7 @@ use crate::call::{CallError, Query, Reach, Service};
 use crate::exit::Exit;
 use crate::print::{self, Look};
 use crate::table::{Cell, Table};
+use crate::values::whole;
 
 /// Items that are shown when nothing is said.
 const ITEMS_DEFAULT: usize = 50;
@@ -18,7 +19,7 @@ pub(crate) const PAGE_ITEMS_MAX: usize = 1000;
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct Paging {
     /// How many to show [default: 50]
-    #[arg(long, value_name = "N", conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "all", value_parser = whole::<u32>(1.., 50))]
     limit: Option<u32>,
     /// Show all of them, however many
     #[arg(long)]

@@ -8,6 +8,7 @@ mod dead;
 mod demo;
 mod doctor;
 mod exit;
+mod explicit;
 mod filter;
 mod job;
 mod key;
@@ -29,12 +30,15 @@ mod telemetry;
 mod terminal;
 mod top;
 mod transfer;
+mod values;
 mod when;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::call::Reach;
 use crate::exit::Exit;
 
 /// Requests, attempts and settlements are many small allocations on several threads.
@@ -47,6 +51,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
+    /// They may stand before the command too; each command reads its own copy.
+    #[command(flatten)]
+    _reach: Reach,
 }
 
 #[derive(Subcommand)]
@@ -103,7 +110,67 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    exit::end(run(Arguments::parse().verb))
+    let matches = command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    exit::end(refuse_unused(&matches).and_then(|()| run(arguments.verb)))
+}
+
+/// The shared options that mean nothing to a command: those that call no service, and those that print no JSON.
+const UNUSED: [(&str, &[&str]); 8] = [
+    ("serve", &["url", "api_key_file", "json"]),
+    ("demo", &["url", "api_key_file", "json"]),
+    ("migrate", &["url", "api_key_file", "json"]),
+    ("completions", &["url", "api_key_file", "json"]),
+    ("move", &["url", "api_key_file"]),
+    ("bench", &["url", "api_key_file"]),
+    ("simulate", &["url", "api_key_file"]),
+    ("policy preview", &["url", "api_key_file"]),
+];
+
+/// The command with all that belongs to it; the help of each part shows only what the part uses.
+fn command() -> Command {
+    let mut command = Arguments::command();
+    // Passes the shared options down, so that they can be hidden there.
+    command.build();
+    UNUSED.iter().fold(command, |command, (path, unused)| {
+        let path: Vec<&str> = path.split(' ').collect();
+        hide(command, &path, unused)
+    })
+}
+
+/// Hides options of the part at `path`, and of all below it.
+fn hide(command: Command, path: &[&str], unused: &[&str]) -> Command {
+    if let [next, rest @ ..] = path {
+        return command.mut_subcommand(next, |part| hide(part, rest, unused));
+    }
+    let parts: Vec<String> = command.get_subcommands().map(|part| part.get_name().to_owned()).collect();
+    let command =
+        command.mut_args(|arg| if unused.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg });
+    parts
+        .into_iter()
+        .fold(command, |command, part| command.mut_subcommand(part, |part| hide(part, &[], unused)))
+}
+
+/// An option that would be ignored is refused.
+fn refuse_unused(matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut used = Vec::new();
+    let mut part = matches;
+    while let Some((name, below)) = part.subcommand() {
+        used.push(name);
+        part = below;
+    }
+    let is_used = |path: &str| path.split(' ').zip(&used).all(|(one, other)| one == *other);
+    for (path, unused) in UNUSED.iter().filter(|(path, _)| is_used(path)) {
+        let explicit = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if let Some(id) = unused.iter().find(explicit) {
+            let option = id.replace('_', "-");
+            let text = format!(
+                "`redrive {path}` has no option --{option}: `redrive {path} --help` lists its options"
+            );
+            return Err(Exit::Usage.because(text));
+        }
+    }
+    Ok(())
 }
 
 fn run(verb: Verb) -> anyhow::Result<Exit> {
@@ -125,7 +192,7 @@ fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Doctor(arguments) => return wait_for(doctor::run(&arguments)),
         Verb::Bench(arguments) => bench::run(&arguments)?,
         Verb::Simulate(verb) => simulate::run(verb)?,
-        Verb::Completions(arguments) => return completions::run::<Arguments>(&arguments),
+        Verb::Completions(arguments) => return completions::run(&arguments, command()),
     }
     Ok(Exit::Done)
 }
@@ -133,4 +200,24 @@ fn run(verb: Verb) -> anyhow::Result<Exit> {
 /// Runs what needs a service or a store.
 fn wait_for(work: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     serve::runtime()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_is_sound() {
+        command().debug_assert();
+        for (name, unused) in UNUSED {
+            let command = command();
+            let below = |part: &Command, name: &str| part.find_subcommand(name).cloned();
+            let part = name.split(' ').try_fold(command, |part, name| below(&part, name));
+            let part = part.unwrap_or_else(|| panic!("there is no {name}"));
+            for id in unused {
+                let option = part.get_arguments().find(|option| option.get_id() == id);
+                assert!(option.is_some_and(clap::Arg::is_hide_set), "{name} shows --{id}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::print;
 use crate::serve::runtime;
 
 pub(crate) fn run(place: &Place) -> anyhow::Result<()> {
-    let migrated = runtime()?.block_on(redrive::migrate(&place.store));
+    let migrated = runtime()?.block_on(redrive::migrate(place.checked()?));
     let schema = migrated.context("the tables cannot be brought up to date")?;
     print::line(&format!("{} is at schema {schema}", redrive::shown(&place.store)))?;
     Ok(())

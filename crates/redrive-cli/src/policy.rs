@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::list::{self, Columns, Pages, Paging};
 use crate::print;
 use crate::table::{Cell, Sheet, word};
-use crate::when;
+use crate::{values, when};
 
 /// What to do with policies.
 #[derive(clap::Args)]
@@ -75,14 +75,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 fn read(path: &std::path::Path) -> anyhow::Result<RetryPolicy> {
-    let mut text = String::new();
-    if path.as_os_str() == "-" {
-        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
-    } else {
-        text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    if path.as_os_str() != "-" {
+        return values::read_policy(path);
     }
-    let wrong = |error| Exit::Usage.because(format!("{} is no policy: {error}", path.display()));
-    serde_json::from_str(&text).map_err(wrong)
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+    values::parse_policy(&text, path)
 }
 
 const COLUMNS: Columns<RetryPolicy> = Columns {

@@ -1,12 +1,14 @@
 //! `redrive queue`: what each queue holds, and how much of it may run.
 
-use redrive_server::wire::queue::{QueueBounds, QueueQuota, QueueRate, QueueStatus};
+use redrive_core::records::EVERY_QUEUE;
+use redrive_server::wire::queue::{QueueBounds, QueueQuota, QueueRate, QueueStatus, Queues};
 
-use crate::call::{Reach, Service};
+use crate::call::{Query, Reach, Service};
 use crate::exit::Exit;
 use crate::list::{self, Columns};
 use crate::print;
 use crate::table::Cell;
+use crate::values::whole;
 use crate::when::{self, parse_span};
 
 /// What to do with queues.
@@ -23,7 +25,7 @@ enum Verb {
     /// List queues with what they hold
     List,
     /// Claim nothing more from a queue; `*` for all of them
-    Pause(One),
+    Pause(Pause),
     /// Claim from a queue again; `*` for all of them
     Resume(One),
     /// Bound how much of a queue runs, on all nodes together
@@ -40,18 +42,27 @@ struct One {
 }
 
 #[derive(clap::Args)]
+struct Pause {
+    #[command(flatten)]
+    queue: One,
+    /// Pause it although it has no jobs yet: those that come wait until it is resumed
+    #[arg(long)]
+    create: bool,
+}
+
+#[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("bounds").required(true).multiple(true).args(["off", "concurrency", "rate", "key_concurrency", "key_rate"])))]
 struct Limit {
     #[command(flatten)]
     queue: One,
     /// How many run at once
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1.., 50))]
     concurrency: Option<u32>,
     /// How often one starts: 100/1m, 5/s
     #[arg(long, value_name = "N/SPAN", value_parser = parse_rate)]
     rate: Option<QueueRate>,
     /// How many run at once for each key of a partition
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1.., 2))]
     key_concurrency: Option<u32>,
     /// How often one starts for each key of a partition
     #[arg(long, value_name = "N/SPAN", value_parser = parse_rate)]
@@ -62,7 +73,7 @@ struct Limit {
 }
 
 fn parse_rate(text: &str) -> Result<QueueRate, String> {
-    let wrong = || format!("{text:?} is no rate; write it like 100/1m or 5/s");
+    let wrong = || format!("invalid rate {text:?}: write a number and a duration, for example 100/1m or 5/s");
     let (count, span) = text.split_once('/').ok_or_else(wrong)?;
     let count = count.trim().parse().map_err(|_| wrong())?;
     let one = span.trim().starts_with(|first: char| first.is_ascii_alphabetic());
@@ -78,17 +89,22 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let service = reach.service()?;
     match arguments.verb {
         Verb::List => list::show_whole(&reach, &[QUEUES], &COLUMNS).await,
-        Verb::Pause(One { name }) => {
+        Verb::Pause(Pause { queue: One { name }, create }) => {
+            if !create {
+                check_exists(&service, &name, ", --create pauses one before its first job").await?;
+            }
             service.act(&[QUEUES, &name, "pause"]).await?;
             changed(&reach, &service, &name, "is paused").await
         }
         Verb::Resume(One { name }) => {
+            check_exists(&service, &name, "").await?;
             service.act(&[QUEUES, &name, "resume"]).await?;
             changed(&reach, &service, &name, "goes on").await
         }
         Verb::Limit(limit) => {
             let name = &limit.queue.name;
             if limit.off {
+                check_exists(&service, name, "").await?;
                 service.delete(&[QUEUES, name, "quota"]).await?;
                 return changed(&reach, &service, name, "has no bounds").await;
             }
@@ -136,6 +152,19 @@ const COLUMNS: Columns<QueueStatus> = Columns {
     },
     none: "there are no queues yet",
 };
+
+/// Fails unless the service lists the queue. It takes any name, so a mistyped one would look like a success.
+async fn check_exists(service: &Service, name: &str, hint: &str) -> anyhow::Result<()> {
+    if name == EVERY_QUEUE {
+        return Ok(());
+    }
+    let queues: Queues = service.get(&[QUEUES], &Query::new()).await?.read()?;
+    if queues.items.iter().any(|queue| queue.name == name) {
+        return Ok(());
+    }
+    let text = format!("there is no queue {name:?}: `redrive queue list` shows the queues{hint}");
+    Err(Exit::NotFound.because(text))
+}
 
 /// Says what was done, or shows the queue as it is now.
 async fn changed(reach: &Reach, service: &Service, name: &str, words: &str) -> anyhow::Result<Exit> {

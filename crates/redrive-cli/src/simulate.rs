@@ -1,6 +1,6 @@
 //! `redrive simulate`: what a target sees while clients retry, in simulated time and with the engine's own policies.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,6 +9,9 @@ use redrive_core::limits::ATTEMPTS_MAX;
 use redrive_simulate::draw::{of_contention, of_outage, people, seconds};
 use redrive_simulate::{Contender, Contention, Drawing, Outage, contenders, outage};
 use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::values::{read_policy, whole};
 
 /// Columns where nobody says how wide the terminal is.
 const COLUMNS: usize = 80;
@@ -45,19 +48,19 @@ struct Output {
 #[derive(clap::Args)]
 pub(crate) struct ContentionArguments {
     /// Clients that write at once; 10, 20 … 190 unless given
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=ATTEMPTS_MAX.into(), 100))]
     clients: Option<u32>,
     /// How often each experiment is repeated
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = whole::<u32>(1.., 100))]
     trials: u32,
     /// What chance starts from: the same seed gives the same figures
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>(0.., 1))]
     seed: u64,
     /// The base of the waits
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_name = "MS", value_parser = whole::<u64>(0.., 5))]
     base_ms: u64,
     /// The longest wait
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_name = "MS", value_parser = whole::<u64>(0.., 2_000))]
     cap_ms: u64,
     #[command(flatten)]
     output: Output,
@@ -67,19 +70,19 @@ pub(crate) struct ContentionArguments {
 #[derive(clap::Args)]
 pub(crate) struct OutageArguments {
     /// How many tasks there are
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = whole::<u32>(1..=1_000_000, 10_000))]
     tasks: u32,
     /// They fall due evenly over this time, from the beginning of the outage on
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_name = "MS", value_parser = whole::<u64>(0.., 1_000))]
     arrivals_ms: u64,
     /// How long the target is down
-    #[arg(long, default_value_t = 30_000)]
+    #[arg(long, default_value_t = 30_000, value_name = "MS", value_parser = whole::<u64>(0.., 30_000))]
     outage_ms: u64,
     /// How many calls a second the target bears afterwards; it refuses the others
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = whole::<u32>(1.., 500))]
     capacity: u32,
     /// What chance starts from: the same seed gives the same figures
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>(0.., 1))]
     seed: u64,
     /// Only these policies, by name
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
@@ -88,10 +91,10 @@ pub(crate) struct OutageArguments {
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
     /// Attempts in all, the first one included, for every policy
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=ATTEMPTS_MAX.into(), 5))]
     max_attempts: Option<u32>,
     /// The time that a task may take in all, for every policy
-    #[arg(long)]
+    #[arg(long, value_name = "MS", value_parser = whole::<u64>(1.., 60_000))]
     total_budget_ms: Option<u64>,
     #[command(flatten)]
     output: Output,
@@ -141,16 +144,17 @@ impl OutageArguments {
         let mut all = contenders::of_the_engine()?;
         let known = all.iter().map(|contender| contender.name.clone()).collect::<Vec<_>>();
         for name in &self.policy {
-            let choose =
-                || format!("{name:?} is none of the policies here; choose from {}", known.join(", "));
-            anyhow::ensure!(known.contains(name), choose());
+            if !known.contains(name) {
+                let text = format!("--policy: unknown policy {name:?}: choose from {}", known.join(", "));
+                return Err(Exit::Usage.because(text));
+            }
         }
         all.retain(|contender| match self.policy.as_slice() {
             [] => true,
             chosen => chosen.contains(&contender.name),
         });
         for path in &self.file {
-            all.push(Contender::new(path.display().to_string(), read(path)?));
+            all.push(Contender::new(path.display().to_string(), read_policy::<Policy>(path)?));
         }
         all.into_iter().map(|contender| self.changed(contender)).collect()
     }
@@ -164,11 +168,6 @@ impl OutageArguments {
         }
         Ok(Contender { name, policy })
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Policy> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no policy", path.display()))
 }
 
 impl Output {

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use redrive::{Error, Move, Moved, Progress};
 use serde_json::json;
 
+use crate::config::check_store;
 use crate::print;
 use crate::serve::runtime;
 
@@ -35,6 +36,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    for (option, address) in
+        [("--lift", &arguments.lift), ("--from", &arguments.from), ("--to", &arguments.to)]
+    {
+        address.as_deref().map_or(Ok(()), |address| check_store(option, address))?;
+    }
     let runtime = runtime()?;
     match (&arguments.lift, &arguments.from, &arguments.to) {
         (Some(store), _, _) => runtime.block_on(lift(store)),

@@ -17,8 +17,12 @@ pub(crate) fn now_here() -> i64 {
 
 /// A span as people write it: `500ms`, `30s`, `5m`, `2h`, `7d`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no span; write it like 500ms, 30s, 5m, 2h or 7d");
-    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').ok_or_else(wrong)?;
+    let wrong = || format!("invalid duration {text:?}: write a number and a unit, for example 5s, 2m, 1h");
+    let no_unit = || match text.parse::<f64>() {
+        Ok(_) => format!("invalid duration {text:?}: add a unit, for example 5s, 2m, 1h"),
+        Err(_) => wrong(),
+    };
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').ok_or_else(no_unit)?;
     let (number, unit) = text.split_at(digits);
     let unit = match unit.trim() {
         "ms" => 1,
@@ -35,13 +39,34 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     Err(wrong())
 }
 
-/// An instant as people write it: a span for so long ago, or a date and time such as `2026-05-01T08:00:00Z`.
-pub(crate) fn parse_instant(text: &str) -> Result<i64, String> {
+/// A time in the past, for filters: `2h` is two hours ago. A date and time such as `2026-05-01T08:00:00Z` is that.
+pub(crate) fn parse_past(text: &str) -> Result<i64, String> {
     if let Ok(span) = parse_span(text) {
         let ago = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         return Ok(now_here().saturating_sub(ago));
     }
-    let wrong = |_| format!("{text:?} is no instant; write it like 2h (ago) or 2026-05-01T08:00:00Z");
+    parse_time(text, "2h for two hours ago")
+}
+
+/// When something is to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// After this long.
+    In(Duration),
+    /// At this time, in epoch ms.
+    At(i64),
+}
+
+/// A time in the future: `2h` is in two hours. A date and time such as `2026-05-01T08:00:00Z` is that.
+pub(crate) fn parse_future(text: &str) -> Result<Due, String> {
+    match parse_span(text) {
+        Ok(span) => Ok(Due::In(span)),
+        Err(_) => parse_time(text, "2h for in two hours").map(Due::At),
+    }
+}
+
+fn parse_time(text: &str, example: &str) -> Result<i64, String> {
+    let wrong = |_| format!("invalid time {text:?}: write {example}, or 2026-05-01T08:00:00Z");
     text.parse::<Timestamp>().map(Timestamp::as_millisecond).map_err(wrong)
 }
 
@@ -110,16 +135,22 @@ mod tests {
             assert_eq!(parse_span(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
         for text in ["", "5", "s", "5 weeks", "-5s", "1e999d", "..s", "99999999999999999999d"] {
-            assert!(parse_span(text).unwrap_err().contains("30s"), "{text}");
+            assert!(parse_span(text).unwrap_err().contains("5s, 2m, 1h"), "{text}");
         }
+        let error = parse_span("5").unwrap_err();
+        assert_eq!(error, "invalid duration \"5\": add a unit, for example 5s, 2m, 1h");
     }
 
     #[test]
-    fn an_instant_is_so_long_ago_or_a_date() {
-        assert_eq!(parse_instant("1970-01-01T00:00:01Z").unwrap(), 1_000);
-        let ago = now_here() - parse_instant("2h").unwrap();
+    fn a_duration_is_ago_in_a_filter_and_from_now_on_for_what_is_to_happen() {
+        assert_eq!(parse_past("1970-01-01T00:00:01Z").unwrap(), 1_000);
+        let ago = now_here() - parse_past("2h").unwrap();
         assert!((7_200_000..7_260_000).contains(&ago), "{ago}");
-        assert!(parse_instant("yesterday").unwrap_err().contains("2026-05-01T08:00:00Z"));
+        assert!(parse_past("yesterday").unwrap_err().contains("2026-05-01T08:00:00Z"));
+
+        assert_eq!(parse_future("1970-01-01T00:00:01Z").unwrap(), Due::At(1_000));
+        assert_eq!(parse_future("2h").unwrap(), Due::In(Duration::from_secs(7_200)));
+        assert!(parse_future("tomorrow").unwrap_err().contains("2h for in two hours"));
     }
 
     #[test]

@@ -19,8 +19,8 @@ fn printed(output: &Output, code: i32) -> String {
     String::from_utf8(output.stdout.clone()).expect("the output is text")
 }
 
-fn complaint(output: &Output) -> String {
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+fn complaint(output: &Output, code: i32) -> String {
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -42,7 +42,7 @@ fn migrate_says_in_a_line_at_which_schema_the_tables_are() {
     assert!(named.starts_with("postgres://redrive:***@"), "{named}");
 
     server.run("INSERT INTO redrive.schema (version, compatible_since) VALUES (99, 99)");
-    let refused = complaint(&redrive("migrate", &address, &[]));
+    let refused = complaint(&redrive("migrate", &address, &[]), 1);
     assert!(refused.contains("upgrade redrive"), "{refused}");
 }
 
@@ -53,7 +53,7 @@ fn migrate_makes_a_file() {
     let line = printed(&redrive("migrate", &address, &[]), 0);
     assert!(line.starts_with(&format!("{address} is at schema ")) && line.lines().count() == 1, "{line}");
     assert!(folder.path().join("jobs.db").exists());
-    assert!(complaint(&redrive("migrate", "sqlite::memory:", &[])).contains("name a file"));
+    assert!(complaint(&redrive("migrate", "sqlite::memory:", &[]), 2).contains("name a file"));
 }
 
 #[test]
@@ -110,8 +110,10 @@ fn doctor_looks_at_a_file() {
 
 #[test]
 fn doctor_fails_without_a_word_to_programs_when_it_cannot_look() {
-    for store in ["postgres://me:hunter2@127.0.0.1:1/x", "mongodb://x", "sqlite::memory:"] {
-        let error = complaint(&redrive("doctor", store, &["--json"]));
+    for (store, code) in
+        [("postgres://me:hunter2@127.0.0.1:1/x", 1), ("mongodb://x", 2), ("sqlite::memory:", 2)]
+    {
+        let error = complaint(&redrive("doctor", store, &["--json"]), code);
         assert!(error.starts_with("error: ") && !error.contains("hunter2"), "{error}");
     }
     let help = printed(&redrive("doctor", "sqlite:x", &["--help"]), 0);

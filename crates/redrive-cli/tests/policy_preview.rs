@@ -46,18 +46,18 @@ fn the_table_says_when_it_ends() {
 #[test]
 fn a_bad_value_names_its_field_and_fails() {
     let cases: [(&[&str], &str); 5] = [
-        (&["--max-attempts", "0"], "maxAttempts: must be from 1"),
+        (&["--max-attempts", "0"], "--max-attempts <N>': write a whole number from 1"),
         (&["--multiplier=-2"], "multiplier: must be a positive number"),
         (
             &["--initial-delay-ms", "500", "--max-delay-ms", "400"],
             "initialDelayMs: must not be above maxDelayMs",
         ),
         (&["--jitter", "proportional", "--jitter-fraction", "1.5"], "jitterFraction: must be from 0 to 1"),
-        (&["hourly"], "\"hourly\" is no preset; choose one of default"),
+        (&["hourly"], "unknown preset \"hourly\": choose one of default"),
     ];
     for (arguments, problem) in cases {
         let output = redrive(&[&["policy", "preview"], arguments].concat());
         let error = text(&output.stderr);
-        assert!(output.status.code() == Some(1) && error.contains(problem), "{arguments:?}: {error}");
+        assert!(output.status.code() == Some(2) && error.contains(problem), "{arguments:?}: {error}");
     }
 }

@@ -75,14 +75,10 @@ fn a_policy_of_ones_own_takes_part_and_limits_hold_for_all() {
 #[test]
 fn what_is_wrong_is_named() {
     for (arguments, code, problem) in [
-        (
-            &["outage", "--policy", "hourly"][..],
-            1,
-            "\"hourly\" is none of the policies here; choose from none",
-        ),
-        (&["outage", "--file", "nowhere.json"], 1, "nowhere.json cannot be read"),
+        (&["outage", "--policy", "hourly"][..], 2, "--policy: unknown policy \"hourly\": choose from none"),
+        (&["outage", "--file", "nowhere.json"], 2, "cannot read the file nowhere.json"),
         (&["contention", "--clients", "0"], 2, "--clients"),
-        (&["contention", "--base-ms", "50", "--cap-ms", "60"], 1, "must not be above maxDelayMs"),
+        (&["contention", "--base-ms", "50", "--cap-ms", "60"], 2, "must not be above maxDelayMs"),
     ] {
         let output = simulate(arguments, &std::env::temp_dir());
         let said = text(&output.stderr);

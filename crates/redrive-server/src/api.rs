@@ -15,6 +15,7 @@ use crate::auth::Keyring;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
+use crate::readiness::Readiness;
 use crate::series::Recent;
 use crate::{operations, routes, sample};
 
@@ -34,6 +35,8 @@ pub struct Api {
     pub(crate) started_at: Timestamp,
     /// What was seen of late.
     pub(crate) recent: Recent,
+    /// Whether this node could work when someone last asked.
+    pub(crate) readiness: Readiness,
     /// Tells the driver of operations that one has begun here.
     pub(crate) begun: Notify,
     closing: CancellationToken,
@@ -65,6 +68,7 @@ impl Api {
             node,
             started_at: now(),
             recent: Recent::default(),
+            readiness: Readiness::default(),
             begun: Notify::new(),
             redrive: Redrive::on(store.clone()),
             parts,
@@ -78,6 +82,11 @@ impl Api {
     /// Every route, with what each may answer described at `/openapi.json`.
     pub fn router(self: &Arc<Self>) -> Router {
         routes::router(self.clone())
+    }
+
+    /// Whether the API was told to close.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
     }
 
     /// Samples what this node does and gives signs of life until the API closes; each node runs this once.

@@ -21,6 +21,7 @@ mod origin_check;
 mod overview;
 mod parts;
 mod policies;
+mod readiness;
 mod replay;
 mod routes;
 mod sample;

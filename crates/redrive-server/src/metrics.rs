@@ -34,6 +34,12 @@ pub struct Metrics {
     store_errors: Family<VerbLabel, Counter>,
     http: Family<HttpLabels, Counter>,
     http_duration: Family<RouteLabel, Histogram, fn() -> Histogram>,
+}
+
+/// What stands in the store and at the gates. Each scrape has gauges of its own, so that scrapes at the same time cannot
+/// clear or mix each other's.
+#[derive(Default)]
+struct Gauges {
     tasks: Family<StateLabel, Gauge>,
     oldest_due: Gauge<f64, AtomicU64>,
     gate_state: Family<OriginLabel, Gauge>,
@@ -70,11 +76,6 @@ impl Metrics {
             store_errors: Family::default(),
             http: Family::default(),
             http_duration: Family::new_with_constructor(seconds),
-            tasks: Family::default(),
-            oldest_due: Gauge::default(),
-            gate_state: Family::default(),
-            gate_limit: Family::default(),
-            gate_in_flight: Family::default(),
         };
         metrics.register()
     }
@@ -99,15 +100,6 @@ impl Metrics {
         to.register("retry_store_errors", "Calls of the store that failed", self.store_errors.clone());
         to.register("retry_http_requests", "Requests answered", self.http.clone());
         to.register("retry_http_request_seconds", "How long answers took", self.http_duration.clone());
-        to.register("retry_tasks", "Tasks in the store by state", self.tasks.clone());
-        to.register(
-            "retry_oldest_due_age_seconds",
-            "How late the task is that has been due for longest",
-            self.oldest_due.clone(),
-        );
-        to.register("retry_gate_state", "0 open, 1 held or ramping up, 2 closed", self.gate_state.clone());
-        to.register("retry_gate_limit", "Calls at once to an origin", self.gate_limit.clone());
-        to.register("retry_gate_in_flight", "Calls under way to an origin", self.gate_in_flight.clone());
         self.registry = to;
         self
     }
@@ -151,25 +143,46 @@ impl Metrics {
 
     /// All numbers as text; what stands in the store and at the gates is as of now.
     pub fn render(&self, stats: &Stats, gates: &[GateNumbers]) -> String {
-        for state in State::ALL {
-            let count = i64::try_from(stats.in_state(state)).unwrap_or(i64::MAX);
-            self.tasks.get_or_create(&StateLabel { state: state.name() }).set(count);
-        }
-        let late = |due: Timestamp| stats.now.since(due).as_secs_f64();
-        self.oldest_due.set(stats.oldest_due.map_or(0.0, late));
-        for family in [&self.gate_state, &self.gate_limit, &self.gate_in_flight] {
-            family.clear();
-        }
-        for gate in gates {
-            let label = OriginLabel { origin: gate.origin.clone() };
-            self.gate_state.get_or_create(&label).set(gate.state);
-            self.gate_limit.get_or_create(&label).set(gate.limit);
-            self.gate_in_flight.get_or_create(&label).set(gate.in_flight);
-        }
+        let gauges = Gauges::read(stats, gates).register();
         let mut written = String::new();
         // Writing into a string does not fail.
-        let _ = text::encode(&mut written, &self.registry);
+        let _ = text::encode_registry(&mut written, &self.registry);
+        let _ = text::encode_registry(&mut written, &gauges);
+        let _ = text::encode_eof(&mut written);
         written
+    }
+}
+
+impl Gauges {
+    fn read(stats: &Stats, gates: &[GateNumbers]) -> Self {
+        let gauges = Self::default();
+        for state in State::ALL {
+            let count = i64::try_from(stats.in_state(state)).unwrap_or(i64::MAX);
+            gauges.tasks.get_or_create(&StateLabel { state: state.name() }).set(count);
+        }
+        let late = |due: Timestamp| stats.now.since(due).as_secs_f64();
+        gauges.oldest_due.set(stats.oldest_due.map_or(0.0, late));
+        for gate in gates {
+            let label = OriginLabel { origin: gate.origin.clone() };
+            gauges.gate_state.get_or_create(&label).set(gate.state);
+            gauges.gate_limit.get_or_create(&label).set(gate.limit);
+            gauges.gate_in_flight.get_or_create(&label).set(gate.in_flight);
+        }
+        gauges
+    }
+
+    fn register(self) -> Registry {
+        let mut to = Registry::default();
+        to.register("retry_tasks", "Tasks in the store by state", self.tasks);
+        to.register(
+            "retry_oldest_due_age_seconds",
+            "How late the task is that has been due for longest",
+            self.oldest_due,
+        );
+        to.register("retry_gate_state", "0 open, 1 held or ramping up, 2 closed", self.gate_state);
+        to.register("retry_gate_limit", "Calls at once to an origin", self.gate_limit);
+        to.register("retry_gate_in_flight", "Calls under way to an origin", self.gate_in_flight);
+        to
     }
 }
 
@@ -273,5 +286,34 @@ mod tests {
         }
         let without = metrics.render(&Stats::default(), &[]);
         assert!(!without.contains("http://a:80"));
+    }
+
+    /// Each scrape has gates of its own, so a gauge that is missing or of another scrape shows.
+    #[test]
+    fn concurrent_scrapes_see_all_of_their_own_gauges_and_no_others() {
+        const SCRAPERS: usize = 8;
+        let (metrics, begin) = (Metrics::new(), std::sync::Barrier::new(SCRAPERS));
+        let gates_of = |scraper: usize| -> Vec<GateNumbers> {
+            let origins = (0..20).map(|number| format!("http://scraper-{scraper}-gate-{number}:80"));
+            origins.map(|origin| GateNumbers { origin, state: 2, limit: 1, in_flight: 0 }).collect()
+        };
+        let scrape = |scraper: usize| {
+            let gates = gates_of(scraper);
+            begin.wait();
+            for _ in 0..50 {
+                let text = metrics.render(&Stats::default(), &gates);
+                for gate in &gates {
+                    for name in ["retry_gate_state", "retry_gate_limit", "retry_gate_in_flight"] {
+                        let line = format!("{name}{{origin=\"{}\"}} ", gate.origin);
+                        assert!(text.contains(&line), "{line} is missing");
+                    }
+                }
+                assert_eq!(text.matches("retry_gate_state{").count(), gates.len(), "gates of another scrape");
+                assert_eq!(text.matches("retry_tasks{").count(), State::ALL.len());
+            }
+        };
+        std::thread::scope(|threads| {
+            (0..SCRAPERS).for_each(|scraper| drop(threads.spawn(move || scrape(scraper))));
+        });
     }
 }

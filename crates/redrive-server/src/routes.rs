@@ -10,6 +10,7 @@ mod jobs;
 mod keys;
 mod me;
 mod metrics;
+mod names;
 mod nodes;
 mod operations;
 mod origins;
@@ -48,7 +49,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(crate) fn router(api: Arc<Api>) -> Router {
     let (router, document) = described().split_for_parts();
     let document = openapi::finish(document);
-    router
+    names::serve_words_as_names(router, &document, &api)
         .fallback(async || Problem::new(Code::NotFound, "there is no such path; GET /docs lists them"))
         .method_not_allowed_fallback(async || {
             Problem::new(Code::MethodNotAllowed, "the path does not have this method; see the header Allow")

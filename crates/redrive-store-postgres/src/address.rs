@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use redrive_core::StoreError;
+use redrive_core::{Invalid, StoreError};
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use url::Url;
@@ -185,9 +185,8 @@ fn at(config: &Config, host: &str, port: u16) -> Config {
 }
 
 fn refused(problem: String) -> StoreError {
-    StoreError::Refused(format!(
-        "{problem}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with ?connections=, ?listen= or ?sslmode= if needed"
-    ))
+    let example = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with ?connections=, ?listen= or ?sslmode= if needed";
+    Invalid::new("store", format!("{problem}; {example}")).into()
 }
 
 #[cfg(test)]

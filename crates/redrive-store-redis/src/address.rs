@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use redrive_core::StoreError;
+use redrive_core::{Invalid, StoreError};
 use url::Url;
 
 /// Over how many partitions jobs are spread unless the address of the first to open a store says otherwise.
@@ -153,7 +153,7 @@ fn number(name: &str, value: &str, most: usize) -> Result<usize, StoreError> {
 }
 
 fn refused(problem: String) -> StoreError {
-    StoreError::Refused(problem)
+    Invalid::new("store", problem).into()
 }
 
 #[cfg(test)]

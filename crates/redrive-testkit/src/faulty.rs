@@ -42,6 +42,7 @@ impl Faults {
 pub struct Weather {
     calm: AtomicBool,
     down: AtomicBool,
+    read_only: AtomicBool,
     faults: AtomicU64,
 }
 
@@ -54,6 +55,11 @@ impl Weather {
     /// Makes every call fail until it is called with `false`.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// Makes every write fail until it is called with `false`, as a full disk does: reads go on.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::SeqCst);
     }
 
     /// How many calls have failed or were late.
@@ -89,6 +95,14 @@ impl FaultyStore {
         answer
     }
 
+    /// A call that changes the store.
+    async fn change<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        if self.weather.read_only.load(Ordering::SeqCst) {
+            return Err(StoreError::Full("no space is left".into()));
+        }
+        self.call(call).await
+    }
+
     fn strikes(&self, share: f64) -> bool {
         let strikes = !self.weather.calm.load(Ordering::SeqCst) && self.draw(Rng::f64) < share;
         if strikes {
@@ -120,39 +134,39 @@ impl FaultyStore {
 #[async_trait]
 impl Store for FaultyStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
-        self.call(self.store.enqueue(jobs)).await
+        self.change(self.store.enqueue(jobs)).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
-        self.call(self.store.claim(request)).await
+        self.change(self.store.claim(request)).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
-        self.call(self.store.settle(settlements)).await
+        self.change(self.store.settle(settlements)).await
     }
 
     async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
-        self.call(self.store.extend(leases, lease)).await
+        self.change(self.store.extend(leases, lease)).await
     }
 
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
-        self.call(self.store.reclaim(request)).await
+        self.change(self.store.reclaim(request)).await
     }
 
     async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
-        self.call(self.store.cancel(ids)).await
+        self.change(self.store.cancel(ids)).await
     }
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
-        self.call(self.store.redrive(ids)).await
+        self.change(self.store.redrive(ids)).await
     }
 
     async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
-        self.call(self.store.run_now(ids)).await
+        self.change(self.store.run_now(ids)).await
     }
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
-        self.call(self.store.discard(ids)).await
+        self.change(self.store.discard(ids)).await
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
@@ -172,7 +186,7 @@ impl Store for FaultyStore {
     }
 
     async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
-        self.call(self.store.prune(retention, limit)).await
+        self.change(self.store.prune(retention, limit)).await
     }
 
     async fn wait(&self, seen: Wake) {
@@ -194,31 +208,31 @@ impl Steps for FaultyStore {
     }
 
     async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
-        self.call(self.store.remember(memories)).await
+        self.change(self.store.remember(memories)).await
     }
 
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
-        self.call(self.store.signal(signals)).await
+        self.change(self.store.signal(signals)).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
-        self.call(self.store.resume(ids)).await
+        self.change(self.store.resume(ids)).await
     }
 
     async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
-        self.call(self.store.sweep(after, limit)).await
+        self.change(self.store.sweep(after, limit)).await
     }
 
     async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
-        self.call(self.store.hold(ids)).await
+        self.change(self.store.hold(ids)).await
     }
 
     async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
-        self.call(self.store.unhold(ids)).await
+        self.change(self.store.unhold(ids)).await
     }
 
     async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
-        self.call(self.store.forget(ids)).await
+        self.change(self.store.forget(ids)).await
     }
 }
 
@@ -229,7 +243,7 @@ impl Records for FaultyStore {
     }
 
     async fn write(&self, change: Change) -> Result<Written, StoreError> {
-        self.call(self.store.write(change)).await
+        self.change(self.store.write(change)).await
     }
 
     async fn scan(&self, kind: &str, after: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -244,7 +258,7 @@ impl Transfer for FaultyStore {
     }
 
     async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
-        self.call(self.store.import(parcels)).await
+        self.change(self.store.import(parcels)).await
     }
 
     async fn export_records(
@@ -256,7 +270,7 @@ impl Transfer for FaultyStore {
     }
 
     async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
-        self.call(self.store.import_records(slots)).await
+        self.change(self.store.import_records(slots)).await
     }
 
     async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
@@ -264,6 +278,6 @@ impl Transfer for FaultyStore {
     }
 
     async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
-        self.call(self.store.import_promises(promises)).await
+        self.change(self.store.import_promises(promises)).await
     }
 }

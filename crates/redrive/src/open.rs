@@ -57,6 +57,16 @@ pub(crate) fn lacks(store: &str) -> Error {
     Error::Address(format!("{store}: needs the feature {store:?} of the redrive crate"))
 }
 
+/// Fails when an address names no store that this build knows. Nothing is opened.
+///
+/// ```
+/// assert!(redrive::check_address("sqlite:redrive.db").is_ok());
+/// assert!(redrive::check_address("mongodb://db/jobs").is_err());
+/// ```
+pub fn check_address(address: &str) -> Result<(), Error> {
+    Place::of(address).map(drop)
+}
+
 /// The address as it may be shown: a password in it is hidden.
 ///
 /// ```

@@ -10,7 +10,8 @@ use crate::call::{Answer, Reach, Service};
 use crate::exit::Exit;
 use crate::filter;
 use crate::print;
-use crate::when::parse_instant;
+use crate::values::{parse_number, whole};
+use crate::when::parse_past;
 
 /// What to do, and to which jobs.
 #[derive(clap::Args)]
@@ -20,13 +21,13 @@ pub(super) struct Arguments {
     #[command(flatten)]
     filter: filter::Jobs,
     /// Ended after this instant
-    #[arg(long, value_name = "WHEN", value_parser = parse_instant)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_past)]
     finished_since: Option<i64>,
     /// Ended before this instant
-    #[arg(long, value_name = "WHEN", value_parser = parse_instant)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_past)]
     finished_before: Option<i64>,
     /// Begin with this many, and go on only if all of them succeed; for redrive and run-now
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1.., 3))]
     canary: Option<usize>,
     /// Do not ask before a cancel or discard
     #[arg(long)]
@@ -54,7 +55,7 @@ pub(crate) struct Pace {
     #[arg(long)]
     dry_run: bool,
     /// At most this many a second
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_number)]
     pub(crate) rate: Option<f64>,
     /// Begin and do not wait for the end; prints the operation's id
     #[arg(long)]

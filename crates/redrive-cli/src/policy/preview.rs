@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use redrive_core::limits::ATTEMPTS_MAX;
 use redrive_core::policy::backoff::Curve;
 use redrive_core::policy::{Preview, presets};
 use redrive_core::{Backoff, Jitter, Policy};
 
 use crate::exit::Exit;
 use crate::print;
+use crate::values::{parse_number, read_policy, whole};
 
 /// A preset, a file or the default, changed by what is given.
 #[derive(clap::Args)]
@@ -21,37 +22,37 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Attempts in all, the first one included
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=ATTEMPTS_MAX.into(), 5))]
     max_attempts: Option<u32>,
     /// How waits grow
     #[arg(long, value_enum)]
     backoff: Option<BackoffType>,
     /// The first wait
-    #[arg(long)]
+    #[arg(long, value_name = "MS", value_parser = whole::<u64>(0.., 500))]
     initial_delay_ms: Option<u64>,
     /// The factor of an exponential backoff
-    #[arg(long)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_number)]
     multiplier: Option<f64>,
     /// The power of a polynomial backoff
-    #[arg(long)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_number)]
     exponent: Option<f64>,
     /// The waits of a schedule, in order
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_name = "MS", value_parser = whole::<u64>(0.., 500))]
     delays_ms: Vec<u64>,
     /// The longest wait before jitter
-    #[arg(long)]
+    #[arg(long, value_name = "MS", value_parser = whole::<u64>(0.., 60_000))]
     max_delay_ms: Option<u64>,
     /// How waits are spread
     #[arg(long, value_enum)]
     jitter: Option<JitterType>,
     /// The spread of proportional jitter, from 0 to 1
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, value_name = "NUMBER", value_parser = parse_number)]
     jitter_fraction: f64,
     /// The spread of absolute jitter
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_name = "MS", value_parser = whole::<u64>(0.., 200))]
     jitter_ms: u64,
     /// The time that a run may take in all
-    #[arg(long)]
+    #[arg(long, value_name = "MS", value_parser = whole::<u64>(1.., 60_000))]
     total_budget_ms: Option<u64>,
 }
 
@@ -105,13 +106,13 @@ impl Arguments {
         let Some(path) = &self.file else {
             let preset = presets::all().into_iter().find(|(name, _)| *name == self.preset);
             let known = presets::all().map(|(name, _)| name).join(", ");
-            return preset.map(|(_, policy)| policy).with_context(|| {
-                format!("{:?} is no preset; choose one of {known}, or give --file", self.preset)
-            });
+            let unknown = || {
+                let text = format!("unknown preset {:?}: choose one of {known}, or give --file", self.preset);
+                Exit::Usage.because(text)
+            };
+            return preset.map(|(_, policy)| policy).ok_or_else(unknown);
         };
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no policy", path.display()))
+        read_policy(path)
     }
 
     /// The backoff with what was given changed and the rest kept; a cap below the first wait moves up with it.

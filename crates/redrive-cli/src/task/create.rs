@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,7 +18,8 @@ use super::{TASKS, watch};
 use crate::call::{Reach, Service};
 use crate::exit::Exit;
 use crate::print;
-use crate::when::{parse_instant, parse_span};
+use crate::values::{self, whole};
+use crate::when::{Due, parse_future, parse_span};
 
 /// Bytes that go within the request; a larger body is uploaded before it.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -53,11 +54,11 @@ pub(super) struct Arguments {
     /// Wait so long before the first attempt: 30s, 5m, 2h
     #[arg(long, value_name = "SPAN", value_parser = parse_span, conflicts_with = "at")]
     delay: Option<Duration>,
-    /// Make the first attempt at this instant: 2026-05-01T08:00:00Z
-    #[arg(long, value_name = "WHEN", value_parser = parse_instant)]
-    at: Option<i64>,
+    /// Make the first attempt at this time: 2h (in two hours), or 2026-05-01T08:00:00Z
+    #[arg(long, value_name = "WHEN", value_parser = parse_future)]
+    at: Option<Due>,
     /// From 0 to 9, higher ones first [default: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(0..=9, 5))]
     priority: Option<u8>,
     /// How long one attempt may take
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
@@ -116,8 +117,16 @@ fn tell(reach: &Reach, task: &Task, raw: &str) -> anyhow::Result<()> {
 
 impl Arguments {
     async fn request(self, service: &Service) -> anyhow::Result<TaskRequest> {
+        let policy = self.policy_file.as_deref().map(values::read_policy::<RetryPolicy>).transpose();
+        let policy = policy.context("--policy-file")?;
         let body = body(self.body, self.body_json, service).await?;
         let headers: BTreeMap<String, String> = self.headers.into_iter().collect();
+        // A duration goes by the service's clock, whatever this machine's says.
+        let (delay, run_at) = match self.at {
+            Some(Due::In(delay)) => (Some(delay), None),
+            Some(Due::At(at)) => (None, Some(at)),
+            None => (self.delay, None),
+        };
         Ok(TaskRequest {
             target_url: self.target,
             method: self.method,
@@ -127,10 +136,10 @@ impl Arguments {
             body_base64: body.base64,
             body_ref: body.stored,
             policy_id: self.policy,
-            policy: self.policy_file.as_deref().map(policy).transpose()?,
+            policy,
             idempotency_key: self.key,
-            delay_ms: self.delay.map(ms),
-            run_at: self.at,
+            delay_ms: delay.map(ms),
+            run_at,
             priority: self.priority,
             timeout_ms: self.timeout.map(ms),
             on_success_url: self.on_success,
@@ -142,12 +151,6 @@ impl Arguments {
 
 fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn policy(path: &std::path::Path) -> anyhow::Result<RetryPolicy> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let wrong = |error| Exit::Usage.because(format!("{} is no policy: {error}", path.display()));
-    serde_json::from_str(&text).map_err(wrong)
 }
 
 /// A body in the one of its forms that fits.
@@ -165,7 +168,10 @@ async fn body(plain: Option<String>, json: Option<String>, service: &Service) ->
         let json = text.and_then(|text| RawValue::from_string(text.trim().to_owned()).ok());
         return match json {
             Some(json) => Ok(Body { json: Some(json), ..Body::default() }),
-            None => Err(Exit::Usage.because("the body is not JSON; --body sends anything")),
+            None => {
+                let text = "--body-json: the body is not JSON: write it like '{\"order\": 7}', or send any text with --body";
+                Err(Exit::Usage.because(text))
+            }
         };
     }
     let Some(given) = plain else { return Ok(Body::default()) };
@@ -188,7 +194,7 @@ fn bytes_of(given: String) -> anyhow::Result<Vec<u8>> {
             std::io::stdin().read_to_end(&mut bytes).context("standard input cannot be read")?;
             Ok(bytes)
         }
-        Some(path) => std::fs::read(path).with_context(|| format!("the body in {path} cannot be read")),
+        Some(path) => values::read_file(Path::new(path)).context("--body"),
         None => Ok(given.into_bytes()),
     }
 }

@@ -259,6 +259,12 @@ async fn queues() {
     session.run(&["queue", "limit", "default", "--off"]);
     session.run(&["queue", "limit", "*", "--concurrency", "1"]);
     session.run(&["queue", "limit", "default", "--rate", "often"]);
+    session.run(&["queue", "pause", "nosuch"]);
+    session.run(&["queue", "resume", "nosuch"]);
+    session.run(&["queue", "limit", "nosuch", "--off"]);
+    session.run(&["queue", "pause", "later", "--create"]);
+    session.run(&["queue", "resume", "later"]);
+    session.run(&["queue", "resume", "later"]);
     session.check("queue");
 }
 
@@ -308,7 +314,7 @@ async fn keys() {
     session.run_as(&["task", "list"], |command| {
         command.env("REDRIVE_API_KEY", reader);
     });
-    session.run_as(&["queue", "pause", "default"], |command| {
+    session.run_as(&["queue", "pause", "*"], |command| {
         command.env("REDRIVE_API_KEY", reader);
     });
     session.run(&["key", "revoke", eyes, "--api-key-file", file]);

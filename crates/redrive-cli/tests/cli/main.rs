@@ -10,11 +10,13 @@ mod export;
 mod follow;
 mod guide;
 mod library;
+mod options;
 mod pipes;
 mod session;
 mod shells;
 mod terminal;
 mod tls;
+mod usage;
 
 #[path = "../service/stage/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests of the service need more of it")]

@@ -12,6 +12,7 @@ mod grpc;
 mod jobs;
 mod nodes;
 mod outage;
+mod readiness;
 mod redis;
 mod s3;
 mod shutdown;

@@ -1,14 +1,18 @@
 //! Who may start it where, what it may call then, and which setting goes before which.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::stage::{Client, Launch, Reply, Target, redrive};
+use crate::stage::{Client, Launch, Reply, Service, Target, redrive};
 
 fn complaint(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    complaint_with(output, 1)
+}
+
+fn complaint_with(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -92,8 +96,63 @@ async fn a_flag_goes_before_its_variable_and_that_before_the_file() {
     assert!(there("flag.db") && !there("file.db"));
     drop(service);
     let launch = Launch::bare(folder.path()).variable("REDRIVE_CONFIG", "none.toml");
-    let error = complaint(&launch.refused());
-    assert!(error.contains("none.toml"), "{error}");
+    let error = complaint_with(&launch.refused(), 2);
+    assert!(error.contains("--config") && error.contains("none.toml"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_file_on_the_command_line_goes_before_a_key_in_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |letter: &str| format!("{}=", letter.repeat(43));
+    let launch = Launch::new(folder.path()).variable("REDRIVE_SECRET_KEY", &key("A"));
+    drop(launch.start());
+    assert!(!folder.path().join("redrive.key").exists(), "the variable counts");
+    drop(launch.clone().flags(&["--store", "sqlite:other.db", "--secret-key-file", "flag.key"]).start());
+    assert!(folder.path().join("flag.key").exists(), "the option counts");
+    let both = launch.flags(&["--secret-key-file", "flag.key", "--secret-key", &key("B")]);
+    let error = complaint_with(&both.refused(), 2);
+    assert!(error.contains("--secret-key or --secret-key-file"), "{error}");
+}
+
+/// Runs the command that `serve` prints as an example, as a person would paste it.
+fn run_example(service: &Service, folder: &Path, key: &str) -> Value {
+    let line = service.next_line();
+    let example = line.strip_prefix("try: ").unwrap_or_else(|| panic!("{line}"));
+    let mut shell = Command::new("sh");
+    let output =
+        shell.args(["-c", example]).current_dir(folder).env("REDRIVE_API_KEY", key).output().unwrap();
+    assert!(output.status.success(), "{example}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{example}: {output:?}"))
+}
+
+#[tokio::test]
+async fn the_example_that_serve_prints_is_delivered() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).start();
+    let task = run_example(&service, folder.path(), "");
+    let ended = service.client().ended(task["taskId"].as_str().unwrap_or_else(|| panic!("{task}"))).await;
+    assert_eq!(ended["status"], "SUCCEEDED", "{ended}");
+    drop(service);
+
+    // With keys it may not call itself, unless it is told so.
+    let key = make_key(folder.path());
+    let launch = Launch::bare(folder.path()).flags(&["--listen", "0.0.0.0:0"]);
+    let service = launch.start();
+    let task = run_example(&service, folder.path(), &key);
+    assert_eq!(
+        (&task["status"], &task["targetUrl"]),
+        (&json!("PENDING"), &json!("https://example.com/")),
+        "{task}"
+    );
+    let client = service.client().with_key(&key);
+    client.delete(&format!("/retry-tasks/{}", task["taskId"].as_str().unwrap())).await;
+    drop(service);
+
+    let service = launch.flags(&["--allow-target", "127.0.0.0/8"]).start();
+    let task = run_example(&service, folder.path(), &key);
+    let client = service.client().with_key(&key);
+    let ended = client.ended(task["taskId"].as_str().unwrap_or_else(|| panic!("{task}"))).await;
+    assert_eq!(ended["status"], "SUCCEEDED", "{ended}");
 }
 
 #[tokio::test]

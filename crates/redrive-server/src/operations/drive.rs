@@ -26,11 +26,15 @@ const COUNT_FOR: Duration = Duration::from_secs(1);
 const SHOWN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Operations read at once.
 const READ_ITEMS: usize = 100;
+/// The wait after the first failed step of an operation; it doubles with each further one.
+const FAILURE_WAIT_MIN: Duration = Duration::from_secs(1);
+/// The longest wait after a failed step.
+const FAILURE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Drives operations until `closing` is cancelled.
 pub(crate) async fn drive(api: Arc<Api>, closing: CancellationToken) {
     let me = uuid::Uuid::now_v7().to_string();
-    let mut driver = Driver { api, me, due: HashMap::new(), busy: false };
+    let mut driver = Driver { api, me, due: HashMap::new(), failures: HashMap::new(), busy: false };
     loop {
         let moved = driver.sweep().await.unwrap_or_else(|problem| {
             tracing::warn!(?problem, "operations could not be driven");
@@ -51,8 +55,26 @@ struct Driver {
     me: String,
     /// When the next step of an operation with a rate may go.
     due: HashMap<String, Instant>,
+    /// Operations whose last step on this node failed.
+    failures: HashMap<String, Failure>,
     /// Whether an operation was under way at the last look.
     busy: bool,
+}
+
+/// How often an operation has failed in a row on this node, and when this node tries it again.
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    count: u32,
+    retry_at: Instant,
+}
+
+impl Failure {
+    /// The failure after `earlier`; the wait doubles with each one.
+    fn after(earlier: Option<Self>, now: Instant) -> Self {
+        let count = earlier.map_or(1, |earlier| earlier.count.saturating_add(1));
+        let doubled = 2_u32.saturating_pow(count - 1);
+        Self { count, retry_at: now + FAILURE_WAIT_MIN.saturating_mul(doubled).min(FAILURE_WAIT_MAX) }
+    }
 }
 
 impl Driver {
@@ -63,7 +85,7 @@ impl Driver {
         loop {
             let records = self.api.store.scan(KIND, after.as_deref(), READ_ITEMS).await?;
             for record in &records {
-                moved |= self.visit(record).await?;
+                moved |= self.try_visit(record).await;
             }
             match records.last() {
                 Some(last) if records.len() == READ_ITEMS => after = Some(last.id.clone()),
@@ -72,15 +94,31 @@ impl Driver {
         }
     }
 
-    async fn visit(&mut self, record: &Record) -> Answer<bool> {
-        let kept = match decode(record) {
-            Ok(kept) => kept,
-            Err(error) => {
-                // One damaged record must not keep all the others.
-                tracing::error!(%error, "an operation cannot be read");
-                return Ok(false);
+    /// Visits an operation. A failure makes this operation wait, and no other.
+    async fn try_visit(&mut self, record: &Record) -> bool {
+        let earlier = self.failures.get(&record.id).copied();
+        // Ownership is not renewed during the wait, so another node can try meanwhile.
+        if earlier.is_some_and(|failure| failure.retry_at > Instant::now()) {
+            return false;
+        }
+        match self.visit(record).await {
+            Ok(moved) => {
+                self.failures.remove(&record.id);
+                moved
             }
-        };
+            Err(problem) => {
+                let (now, operation) = (Instant::now(), record.id.as_str());
+                let failure = Failure::after(earlier, now);
+                let (failures, wait) = (failure.count, failure.retry_at - now);
+                tracing::warn!(operation, failures, ?wait, ?problem, "a step of an operation failed");
+                self.failures.insert(record.id.clone(), failure);
+                false
+            }
+        }
+    }
+
+    async fn visit(&mut self, record: &Record) -> Answer<bool> {
+        let kept = decode(record)?;
         match kept.state {
             OperationState::Running => {
                 self.busy = true;
@@ -150,11 +188,13 @@ impl Driver {
         Ok(save(&*self.api.store, &record.id, Expect::Version(record.version), kept).await?)
     }
 
-    /// The time to the next step that a rate allows; one that is overdue waits for something else.
+    /// The time to the next step that a rate allows or to the next try after a failure; one that is overdue waits for
+    /// something else.
     fn pause(&self, now: Instant) -> Duration {
-        let next = self.due.values().filter(|due| **due > now).min();
+        let retries = self.failures.values().map(|failure| failure.retry_at);
+        let next = self.due.values().copied().chain(retries).filter(|due| *due > now).min();
         let tick = if self.busy { TICK } else { REST };
-        next.map_or(tick, |due| tick.min(*due - now))
+        next.map_or(tick, |due| tick.min(due - now))
     }
 
     fn pace(&mut self, id: &str, kept: &Kept, acted: usize) {
@@ -162,5 +202,24 @@ impl Driver {
             let wait = Duration::try_from_secs_f64(acted as f64 / rate).unwrap_or(OWNED);
             self.due.insert(id.to_owned(), Instant::now() + wait);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_after_a_failure_doubles_up_to_its_maximum() {
+        let now = Instant::now();
+        let mut failure = None;
+        let mut waits = Vec::new();
+        for _ in 0..100 {
+            let next = Failure::after(failure, now);
+            waits.push((next.retry_at - now).as_secs());
+            failure = Some(next);
+        }
+        assert_eq!(waits[..8], [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(waits[99], FAILURE_WAIT_MAX.as_secs());
     }
 }

@@ -44,7 +44,8 @@ pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<
 
 /// Pause a queue, or every queue with `*`.
 ///
-/// Nothing is claimed from it until it is resumed; what is in flight goes on.
+/// Nothing is claimed from it until it is resumed; what is in flight goes on. The queue may be without jobs: those that come
+/// later wait.
 #[utoipa::path(post, operation_id = "pauseQueue", path = "/queues/{name}/pause", tag = "queues",
     params(("name" = String, Path, description = "the queue, or * for all")),
     responses((status = 204, description = "paused")))]

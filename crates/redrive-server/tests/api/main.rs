@@ -13,6 +13,7 @@ mod glance;
 mod jobs;
 mod operations;
 mod policies;
+mod readiness;
 mod refusals;
 mod schedules;
 mod service;

@@ -47,23 +47,57 @@ fn numbers(operation: &Value) -> (&Value, u64, u64, u64) {
 
 /// Puts an operation back to where it was before it acted: its node has died before it could save.
 async fn rewind(stage: &Stage, path: &str) {
+    let fields = [("state", json!("RUNNING")), ("cursor", Value::Null), ("finishedAt", Value::Null)];
+    change(stage, path, &fields).await;
+    change(stage, path, &[("owner", Value::Null), ("done", json!(0)), ("failed", json!(0))]).await;
+}
+
+/// Changes fields of an operation's record.
+async fn change(stage: &Stage, path: &str, fields: &[(&str, Value)]) {
     let id = path.rsplit('/').next().unwrap();
     let record = stage.store.read("operation", id).await.unwrap().unwrap();
     let mut kept: Value = serde_json::from_slice(&record.value).unwrap();
-    for (field, value) in [("state", json!("RUNNING")), ("cursor", Value::Null), ("finishedAt", Value::Null)]
-    {
-        kept[field] = value;
+    for (field, value) in fields {
+        kept[*field] = value.clone();
     }
-    for (field, value) in [("owner", Value::Null), ("done", json!(0)), ("failed", json!(0))] {
-        kept[field] = value;
-    }
-    let change = Change {
-        kind: "operation".into(),
-        id: id.into(),
-        expect: Expect::Version(record.version),
-        value: Some(serde_json::to_vec(&kept).unwrap()),
-    };
+    overwrite(stage, path, serde_json::to_vec(&kept).unwrap()).await;
+}
+
+/// Replaces the record of an operation.
+async fn overwrite(stage: &Stage, path: &str, value: Vec<u8>) {
+    let id = path.rsplit('/').next().unwrap().to_owned();
+    let change = Change { kind: "operation".into(), id, expect: Expect::Any, value: Some(value) };
     stage.store.write(change).await.unwrap();
+}
+
+/// Operations are visited in the order of their ids, so the first ones that fail would stop all the others.
+#[tokio::test]
+async fn operations_that_fail_do_not_block_those_behind_them() {
+    let stage = Stage::open().await;
+    let (first, last) = (later(&stage, "first").await, later(&stage, "last").await);
+    let cancel = |text: &str| json!({"kind": "CANCEL", "filter": {"text": text}});
+    let fails = begin(&stage, cancel("first")).await;
+    let damaged = begin(&stage, cancel("damaged")).await;
+    let paced =
+        begin(&stage, json!({"kind": "RUN_NOW", "filter": {"text": "none"}, "ratePerSecond": 5})).await;
+    let works = begin(&stage, cancel("last")).await;
+    // The count is done; each step then fails at the cursor.
+    change(&stage, &fails, &[("matched", json!(1)), ("cursor", json!("no cursor"))]).await;
+    overwrite(&stage, &damaged, b"no operation".to_vec()).await;
+
+    tokio::spawn(stage.api.clone().drive_operations());
+    assert_eq!(numbers(&done(&stage, &works).await), (&json!("DONE"), 1, 1, 0));
+    assert_eq!(numbers(&done(&stage, &paced).await), (&json!("DONE"), 0, 0, 0));
+    assert_eq!(job(&stage, last).await.state, State::Cancelled);
+    assert_eq!(stage.get(&fails).await.body["state"], "RUNNING", "it is not given up");
+    assert_eq!(job(&stage, first).await.state, State::Pending);
+
+    // One that begins later is not blocked either, and the first one goes on once its cause is gone.
+    let later = begin(&stage, cancel("nothing has this")).await;
+    assert_eq!(numbers(&done(&stage, &later).await), (&json!("DONE"), 0, 0, 0));
+    change(&stage, &fails, &[("cursor", Value::Null)]).await;
+    assert_eq!(numbers(&done(&stage, &fails).await), (&json!("DONE"), 1, 1, 0));
+    assert_eq!(job(&stage, first).await.state, State::Cancelled);
 }
 
 #[tokio::test]

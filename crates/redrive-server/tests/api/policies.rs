@@ -26,6 +26,69 @@ async fn a_policy_is_registered_once_and_edited_by_versions() {
     assert_eq!(stage.get("/retry-policies/none").await.problem(), (404, "NOT_FOUND", None));
 }
 
+/// The paths of the document that end with a word where another one ends with a name: `(word, method, name's path)` for each
+/// method that only the name's path has.
+async fn words_beside_names(stage: &Stage) -> Vec<(String, String, String)> {
+    let document = stage.get("/openapi.json").await.body;
+    let paths = document["paths"].as_object().unwrap();
+    let mut words = Vec::new();
+    for (path, item) in paths {
+        let (folder, word) = path.rsplit_once('/').unwrap();
+        for (template, names) in paths {
+            let (under, name) = template.rsplit_once('/').unwrap();
+            if under != folder || !name.starts_with('{') || word.starts_with('{') {
+                continue;
+            }
+            let methods = names.as_object().unwrap().keys().filter(|method| item.get(method).is_none());
+            words.extend(methods.map(|method| (path.clone(), method.to_uppercase(), template.clone())));
+        }
+    }
+    words
+}
+
+#[tokio::test]
+async fn a_word_in_a_path_is_a_name_for_the_methods_that_the_word_does_not_have() {
+    let stage = Stage::open().await;
+    let words = words_beside_names(&stage).await;
+    assert!(words.iter().any(|(path, method, _)| path == "/retry-policies/replay" && method == "GET"));
+    for (path, method, template) in words {
+        // Escaped, the word is a name and nothing else.
+        let (folder, word) = path.rsplit_once('/').unwrap();
+        let escaped = format!("{folder}/%{:02x}{}", word.as_bytes()[0], &word[1..]);
+        let as_word = stage.send(&method, &path, None, &[]).await;
+        let as_name = stage.send(&method, &escaped, None, &[]).await;
+        assert_ne!(as_word.status, 405, "{method} {path} is no {template}");
+        assert_eq!((as_word.status, &as_word.body), (as_name.status, &as_name.body), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_may_have_the_name_of_a_word_in_a_path() {
+    let stage = Stage::open().await;
+    let document = stage.get("/openapi.json").await.body;
+    let paths = document["paths"].as_object().unwrap().keys();
+    let words: Vec<&str> = paths.filter_map(|path| path.strip_prefix("/retry-policies/")).collect();
+    let words: Vec<&&str> = words.iter().filter(|word| !word.starts_with('{')).collect();
+    assert!(words.len() >= 2, "{words:?}");
+    for word in words {
+        let path = format!("/retry-policies/{word}");
+        let created = stage.post("/retry-policies", json!({"policyId": word, "maxAttempts": 3})).await;
+        assert_eq!((created.status, created.header("location")), (201, Some(path.as_str())));
+        assert_eq!(stage.get(&path).await.body["maxAttempts"], 3, "{path}");
+        let edited = stage.put(&path, json!({"maxAttempts": 4})).await;
+        assert_eq!((edited.status, &edited.body["version"]), (200, &json!(2)), "{path}");
+        assert_eq!(stage.get(&format!("{path}?x=y")).await.body["policyId"], **word);
+        assert_eq!(stage.delete(&path).await.status, 204, "{path}");
+        assert_eq!(stage.get(&path).await.problem(), (404, "NOT_FOUND", None), "{path}");
+        let patched = stage.send("PATCH", &path, None, &[]).await;
+        assert_eq!(patched.problem(), (405, "METHOD_NOT_ALLOWED", None));
+        let allow = patched.header("allow").unwrap().to_owned();
+        assert!(["GET", "PUT", "DELETE", "POST"].iter().all(|method| allow.contains(method)), "{allow}");
+    }
+    let preview = stage.post("/retry-policies/preview", json!({"maxAttempts": 3})).await;
+    assert_eq!(preview.status, 200, "{}", preview.body);
+}
+
 #[tokio::test]
 async fn what_is_shown_can_be_registered_again() {
     let stage = Stage::open().await;

@@ -5,14 +5,19 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, within};
 
 /// The command, in a folder, with nothing of this environment that would configure it.
 pub(crate) fn redrive(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
+    isolated(Command::new(PROGRAM), folder)
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_redrive");
+
+fn isolated(mut command: Command, folder: &Path) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if ["REDRIVE_", "OTEL_", "RUST_LOG"].iter().any(|prefix| name.starts_with(prefix)) {
@@ -29,12 +34,14 @@ pub(crate) struct Launch {
     folder: PathBuf,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
+    bears_file_limit: bool,
 }
 
 impl Launch {
     /// `serve` on a free port of loopback, with its files in `folder`.
     pub(crate) fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), flags: Vec::new(), variables: Vec::new() }
+        let (flags, variables) = (Vec::new(), Vec::new());
+        Self { folder: folder.to_owned(), flags, variables, bears_file_limit: false }
             .flags(&["--listen", "127.0.0.1:0"])
     }
 
@@ -53,6 +60,11 @@ impl Launch {
         self
     }
 
+    /// Makes a write over the limit of [`Service::limit_files`] fail instead of killing the process.
+    pub(crate) fn bearing_file_limit(self) -> Self {
+        Self { bears_file_limit: true, ..self }
+    }
+
     /// Starts it and waits until it says where it listens.
     pub(crate) fn start(&self) -> Service {
         let log = self.folder.join("log");
@@ -66,8 +78,9 @@ impl Launch {
                 let _ = heard.send(line);
             }
         });
-        let mut service = Service { process, address: ([127, 0, 0, 1], 0).into(), log };
-        let line = greeting.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not start"));
+        let (address, lines) = (([127, 0, 0, 1], 0).into(), Mutex::new(greeting));
+        let mut service = Service { process, address, log, lines };
+        let line = service.next_line();
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
         service.address = address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"));
         service
@@ -88,7 +101,13 @@ impl Launch {
     }
 
     fn command(&self) -> Command {
-        let mut command = redrive(&self.folder);
+        let mut command = if self.bears_file_limit {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", PROGRAM]);
+            isolated(shell, &self.folder)
+        } else {
+            redrive(&self.folder)
+        };
         command.arg("serve").args(&self.flags);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
@@ -123,11 +142,18 @@ pub(crate) struct Service {
     /// Where it says it listens.
     pub(crate) address: SocketAddr,
     log: PathBuf,
+    lines: Mutex<mpsc::Receiver<String>>,
 }
 
 impl Service {
     pub(crate) fn client(&self) -> Client {
         Client::new(SocketAddr::from(([127, 0, 0, 1], self.address.port())))
+    }
+
+    /// The next line on its standard output.
+    pub(crate) fn next_line(&self) -> String {
+        let line = self.lines.lock().unwrap().recv_timeout(PATIENCE);
+        line.unwrap_or_else(|_| panic!("it prints no line, or does not start"))
     }
 
     /// What services in its folder have logged so far.
@@ -145,6 +171,13 @@ impl Service {
     pub(crate) fn terminate(&self) {
         let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.process.0.id())).status();
         assert!(kill.unwrap().success());
+    }
+
+    /// Sets how many bytes its files may have from now on, as a full disk would.
+    pub(crate) fn limit_files(&self, bytes: &str) {
+        let limit = format!("--fsize={bytes}:unlimited");
+        let set = Command::new("prlimit").arg(limit).arg(format!("--pid={}", self.process.0.id())).status();
+        assert!(set.unwrap().success());
     }
 
     /// How it ended, and after how long.
