@@ -8,8 +8,10 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, RetryConfig};
 use redrive_core::store::Cause;
+
+use super::{Bodies, Place};
 
 /// Tries of one request to S3 and the time for all of them: an attempt has 30 s in all, and its own retries.
 const S3_TRIES: usize = 3;
@@ -30,25 +32,41 @@ pub enum OpenError {
     Bucket(String, #[source] Cause),
 }
 
-/// The store at an address, and its folder if it has one.
-pub(super) fn connect(address: &str) -> Result<(Arc<dyn ObjectStore>, Option<PathBuf>), OpenError> {
+/// The store at an address.
+pub(super) fn connect(address: &str) -> Result<Bodies, OpenError> {
     match address.split_once(':') {
         Some(("file", folder)) if !folder.is_empty() => open_folder(Path::new(folder)),
-        Some(("s3", bucket)) => Ok((open_bucket(address, bucket)?, None)),
-        Some(("memory", "")) => Ok((Arc::new(InMemory::new()), None)),
+        Some(("s3", bucket)) => open_bucket(address, bucket),
+        Some(("memory", "")) => {
+            Ok(Bodies { store: Arc::new(InMemory::new()), folder: None, place: Place::memory() })
+        }
+        Some(_) | None => Err(OpenError::Address(address.to_owned())),
+    }
+}
+
+/// The place that an address names, without making anything; none for one that does not exist yet.
+pub(super) fn look(address: &str) -> Result<Option<Place>, OpenError> {
+    match address.split_once(':') {
+        Some(("file", folder)) if !folder.is_empty() => {
+            let folder = Path::new(folder);
+            Place::look(folder).map_err(|error| OpenError::Folder(folder.to_owned(), error))
+        }
+        Some(("s3", bucket)) => Bucket::parse(address, bucket).map(|bucket| Some(bucket.place())),
+        Some(("memory", "")) => Ok(None),
         Some(_) | None => Err(OpenError::Address(address.to_owned())),
     }
 }
 
 /// Every acknowledged body is on disk, as every acknowledged row is.
-fn open_folder(folder: &Path) -> Result<(Arc<dyn ObjectStore>, Option<PathBuf>), OpenError> {
+fn open_folder(folder: &Path) -> Result<Bodies, OpenError> {
     let failed = |error| OpenError::Folder(folder.to_owned(), error);
     make_private(folder).map_err(failed)?;
     let folder = folder.canonicalize().map_err(failed)?;
     let store = LocalFileSystem::new_with_prefix(&folder)
         .map_err(|error| OpenError::Folder(folder.clone(), error.into()))?
         .with_fsync(true);
-    Ok((Arc::new(store), Some(folder)))
+    let place = Place::folder(&folder).map_err(|error| OpenError::Folder(folder.clone(), error))?;
+    Ok(Bodies { store: Arc::new(store), folder: Some(folder), place })
 }
 
 /// Bodies are nobody else's business.
@@ -60,30 +78,49 @@ fn make_private(folder: &Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-fn open_bucket(address: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>, OpenError> {
-    let wrong = || OpenError::Address(address.to_owned());
-    let (bucket, prefix) = {
-        let path = bucket.strip_prefix("//").ok_or_else(wrong)?;
-        path.split_once('/').unwrap_or((path, ""))
-    };
-    if bucket.is_empty() {
-        return Err(wrong());
-    }
-    let prefix = object_store::path::Path::parse(prefix.trim_end_matches('/')).map_err(|_| wrong())?;
+fn open_bucket(address: &str, bucket: &str) -> Result<Bodies, OpenError> {
+    let bucket = Bucket::parse(address, bucket)?;
     // The client has no provider of its own. One that the process installed before stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let endpoint =
-        ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(std::env::var_os);
-    let plain = endpoint.is_some_and(|url| url.as_encoded_bytes().starts_with(b"http://"));
+    let plain = bucket.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
     let options = ClientOptions::new().with_connect_timeout(S3_CONNECT).with_allow_http(plain);
     let retry = RetryConfig { max_retries: S3_TRIES, retry_timeout: S3_TIME, ..RetryConfig::default() };
     let store = AmazonS3Builder::from_env()
         .with_client_options(options)
         .with_retry(retry)
-        .with_bucket_name(bucket)
+        .with_bucket_name(&bucket.name)
         .build()
         .map_err(|error| OpenError::Bucket(address.to_owned(), Box::new(error)))?;
-    Ok(Arc::new(PrefixStore::new(store, prefix)))
+    let place = bucket.place();
+    Ok(Bodies { store: Arc::new(PrefixStore::new(store, bucket.prefix)), folder: None, place })
+}
+
+/// Where in S3.
+struct Bucket {
+    endpoint: Option<String>,
+    name: String,
+    prefix: object_store::path::Path,
+}
+
+impl Bucket {
+    /// Reads what follows `s3:`.
+    fn parse(address: &str, rest: &str) -> Result<Self, OpenError> {
+        let wrong = || OpenError::Address(address.to_owned());
+        let path = rest.strip_prefix("//").ok_or_else(wrong)?;
+        let (name, prefix) = path.split_once('/').unwrap_or((path, ""));
+        if name.is_empty() {
+            return Err(wrong());
+        }
+        let prefix = object_store::path::Path::parse(prefix.trim_end_matches('/')).map_err(|_| wrong())?;
+        let endpoint =
+            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(std::env::var_os);
+        let endpoint = endpoint.map(|endpoint| endpoint.to_string_lossy().into_owned());
+        Ok(Self { endpoint, name: name.to_owned(), prefix })
+    }
+
+    fn place(&self) -> Place {
+        Place::bucket(self.endpoint.as_deref(), &self.name, self.prefix.as_ref())
+    }
 }
 
 #[cfg(test)]

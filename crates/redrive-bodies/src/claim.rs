@@ -4,7 +4,7 @@ use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::{JobId, Records, StoreError, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{BodyRef, KIND, TASKS_MAX, record_id};
+use super::{BodyRef, KIND, Place, TASKS_MAX, record_id};
 
 /// Tries of a compare-and-set before it is given up as contended.
 const TRIES: usize = 100;
@@ -35,21 +35,81 @@ pub async fn claim_for(
     task: JobId,
     now: Timestamp,
 ) -> Result<(), ClaimError> {
+    change(records, body, tenant, |held| {
+        held.add(task)?;
+        // The time is renewed even for a known task: its enqueue is still to come.
+        held.touched_at_ms = now.as_ms();
+        Ok(())
+    })
+    .await
+}
+
+/// Like [`claim_for`], for a task whose enqueue may replace another one: the store then gives the body to a job that is not
+/// known yet. Until [`confirm_user`] names that job, the collector looks for it among all jobs.
+pub async fn claim_for_replacement(
+    records: &dyn Records,
+    body: &BodyRef,
+    tenant: &Tenant,
+    task: JobId,
+    now: Timestamp,
+) -> Result<(), ClaimError> {
+    change(records, body, tenant, |held| {
+        held.add(task)?;
+        held.touched_at_ms = now.as_ms();
+        held.may_have_other_user = true;
+        Ok(())
+    })
+    .await
+}
+
+/// Names the job that an enqueue after [`claim_for_replacement`] led to.
+pub async fn confirm_user(
+    records: &dyn Records,
+    body: &BodyRef,
+    tenant: &Tenant,
+    job: JobId,
+) -> Result<(), ClaimError> {
+    change(records, body, tenant, |held| {
+        held.add(job)?;
+        held.may_have_other_user = false;
+        Ok(())
+    })
+    .await
+}
+
+/// Takes back a [`claim_for`] whose task was not enqueued after all, because a repeat found the first one.
+pub async fn release(
+    records: &dyn Records,
+    body: &BodyRef,
+    tenant: &Tenant,
+    task: JobId,
+) -> Result<(), ClaimError> {
+    change(records, body, tenant, |held| {
+        held.tasks.retain(|user| *user != task);
+        Ok(())
+    })
+    .await
+}
+
+/// Changes the record of a body that can be used, by compare-and-set.
+async fn change(
+    records: &dyn Records,
+    body: &BodyRef,
+    tenant: &Tenant,
+    edit: impl Fn(&mut Held) -> Result<(), ClaimError>,
+) -> Result<(), ClaimError> {
     let id = record_id(tenant, body);
     for _ in 0..TRIES {
         let record = records.read(KIND, &id).await?.ok_or(ClaimError::Gone)?;
-        let mut held = Held::parse(&record)?;
-        if held.state != (BodyState::Stored { body: *body }) {
+        let before = Held::parse(&record)?;
+        if before.state != (BodyState::Stored { body: *body }) {
             return Err(ClaimError::Gone);
         }
-        if !held.tasks.contains(&task) {
-            if held.tasks.len() >= TASKS_MAX {
-                return Err(ClaimError::TooManyTasks);
-            }
-            held.tasks.push(task);
+        let mut held = before.clone();
+        edit(&mut held)?;
+        if held == before {
+            return Ok(());
         }
-        // The time is renewed even for a known task: its enqueue is still to come.
-        held.touched_at_ms = now.as_ms();
         if let Written::Done(_) = held.write(records, id.clone(), Expect::Version(record.version)).await? {
             return Ok(());
         }
@@ -67,6 +127,16 @@ pub(super) struct Held {
     pub(super) touched_at_ms: i64,
     pub(super) state: BodyState,
     pub(super) tasks: Vec<JobId>,
+    /// Where the object is; unknown for one that an older release stored.
+    #[serde(default)]
+    pub(super) place: Option<Place>,
+    /// Whether a job that is not among `tasks` may use it. An older release did not say, so then it may.
+    #[serde(default = "unknown")]
+    pub(super) may_have_other_user: bool,
+}
+
+fn unknown() -> bool {
+    true
 }
 
 /// How far a body is.
@@ -88,6 +158,17 @@ impl Held {
     pub(super) fn parse(record: &Record) -> Result<Self, StoreError> {
         serde_json::from_slice(&record.value)
             .map_err(|error| StoreError::Corrupt(format!("the record {KIND} {}: {error}", record.id)))
+    }
+
+    fn add(&mut self, task: JobId) -> Result<(), ClaimError> {
+        if self.tasks.contains(&task) {
+            return Ok(());
+        }
+        if self.tasks.len() >= TASKS_MAX {
+            return Err(ClaimError::TooManyTasks);
+        }
+        self.tasks.push(task);
+        Ok(())
     }
 
     pub(super) async fn write(

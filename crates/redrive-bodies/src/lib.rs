@@ -4,6 +4,7 @@ mod address;
 mod claim;
 mod collect;
 mod encoding;
+mod place;
 mod reference;
 mod tenant;
 mod whole;
@@ -30,9 +31,10 @@ use uuid::Uuid;
 
 pub use address::OpenError;
 use claim::{BodyState, Held};
-pub use claim::{ClaimError, claim_for};
+pub use claim::{ClaimError, claim_for, claim_for_replacement, confirm_user, release};
 pub use collect::ORPHAN_AGE;
 pub use encoding::hex;
+pub use place::{MARKER_FILE, Place};
 pub use reference::BodyRef;
 pub use tenant::folder;
 
@@ -56,12 +58,23 @@ pub struct Bodies {
     store: Arc<dyn ObjectStore>,
     /// The folder of a file store.
     folder: Option<PathBuf>,
+    place: Place,
 }
 
 impl Bodies {
     /// Opens `file:FOLDER` (and makes the folder), `s3://BUCKET/PREFIX` (with the usual `AWS_…` variables), or `memory:`.
     pub fn open(address: &str) -> Result<Self, OpenError> {
-        address::connect(address).map(|(store, folder)| Self { store, folder })
+        address::connect(address)
+    }
+
+    /// Where the bodies are.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The place that an address names, without making anything; none for a folder that holds no bodies yet, and for memory.
+    pub fn look(address: &str) -> Result<Option<Place>, OpenError> {
+        address::look(address)
     }
 
     /// Stores what `stream` brings, up to [`BODY_BYTES_MAX`], without ever holding the whole of it.
@@ -82,6 +95,8 @@ impl Bodies {
             touched_at_ms: now.as_ms(),
             state: BodyState::Uploading,
             tasks: vec![],
+            place: Some(self.place.clone()),
+            may_have_other_user: false,
         };
         let version = expect_done(held.write(records, id.clone(), Expect::Absent).await?)?;
         match self.upload(&id, stream).await {
@@ -102,26 +117,37 @@ impl Bodies {
     }
 
     /// The body as a stream of exactly its length, unchecked otherwise.
-    pub async fn get(&self, body: &BodyRef, tenant: &Tenant) -> Result<StoredBody, GetError> {
-        self.fetch(body, tenant, None).await.map(|(stored, _)| stored)
+    pub async fn get(
+        &self,
+        records: &dyn Records,
+        body: &BodyRef,
+        tenant: &Tenant,
+    ) -> Result<StoredBody, GetError> {
+        self.fetch(records, body, tenant, None).await.map(|(stored, _)| stored)
     }
 
     /// The body, after its length and SHA-256 were checked: it is read through once, then streamed afresh.
     ///
     /// A request streams, so a damaged body must be found before the first byte is sent. The second pass over a file
     /// comes out of the page cache; from S3 it is a second download. A body of up to 1 MiB is kept from the first.
-    pub async fn verified(&self, body: &BodyRef, tenant: &Tenant) -> Result<StoredBody, GetError> {
-        self.verified_with(body, tenant, |_| ()).await
+    pub async fn verified(
+        &self,
+        records: &dyn Records,
+        body: &BodyRef,
+        tenant: &Tenant,
+    ) -> Result<StoredBody, GetError> {
+        self.verified_with(records, body, tenant, |_| ()).await
     }
 
     /// Like [`Bodies::verified`], and shows each part on the first pass, for a signature over the whole body.
     pub async fn verified_with(
         &self,
+        records: &dyn Records,
         body: &BodyRef,
         tenant: &Tenant,
         mut look: impl FnMut(&[u8]) + Send,
     ) -> Result<StoredBody, GetError> {
-        let (stored, tag) = self.fetch(body, tenant, None).await?;
+        let (stored, tag) = self.fetch(records, body, tenant, None).await?;
         let mut digest = Context::new(&SHA256);
         let mut kept = vec![];
         let mut stream = stored.stream;
@@ -140,7 +166,7 @@ impl Bodies {
             return Ok(StoredBody { length: body.length(), stream });
         }
         // The tag pins what was checked: an object that is replaced between the passes is not sent.
-        self.fetch(body, tenant, tag).await.map(|(stored, _)| stored)
+        self.fetch(records, body, tenant, tag).await.map(|(stored, _)| stored)
     }
 
     /// Whether the store has the body, in its length.
@@ -148,7 +174,7 @@ impl Bodies {
         match self.store.head(&path(&record_id(tenant, body))).await.map_err(Into::into).map_err(sort) {
             Ok(meta) => Ok(meta.size == body.length()),
             Err(GetError::Lost(_)) => Ok(false),
-            Err(error @ GetError::Unavailable(_)) => Err(error),
+            Err(error @ (GetError::Unavailable(_) | GetError::Elsewhere { .. })) => Err(error),
         }
     }
 
@@ -199,13 +225,19 @@ impl Bodies {
 
     async fn fetch(
         &self,
+        records: &dyn Records,
         body: &BodyRef,
         tenant: &Tenant,
         tag: Option<String>,
     ) -> Result<(StoredBody, Option<String>), GetError> {
         let options = GetOptions { if_match: tag, ..GetOptions::default() };
-        let found = self.store.get_opts(&path(&record_id(tenant, body)), options).await;
-        let found = found.map_err(Into::into).map_err(sort)?;
+        let found = match self.store.get_opts(&path(&record_id(tenant, body)), options).await {
+            Ok(found) => found,
+            Err(error @ Error::NotFound { .. }) => {
+                return Err(self.explain_absence(records, body, tenant, error).await);
+            }
+            Err(error) => return Err(sort(error.into())),
+        };
         if found.meta.size != body.length() {
             let size = found.meta.size;
             return Err(GetError::Lost(format!("body {body} is stored with {size} bytes")));
@@ -213,6 +245,34 @@ impl Bodies {
         let tag = found.meta.e_tag.clone();
         let length = body.length();
         Ok((StoredBody { length, stream: exactly(length, found.into_stream()) }, tag))
+    }
+
+    /// Why an object is not here. It is lost only if it was stored in this very place.
+    async fn explain_absence(
+        &self,
+        records: &dyn Records,
+        body: &BodyRef,
+        tenant: &Tenant,
+        error: Error,
+    ) -> GetError {
+        if let Some(folder) = self.folder.as_ref().filter(|folder| !self.place.is_at(folder)) {
+            let what =
+                format!("{} is not the folder that it was at the start; is it mounted?", folder.display());
+            return GetError::Unavailable(what.into());
+        }
+        // S3 answers 404 for an object in a bucket that does not exist, too.
+        if format!("{error:?}").contains("NoSuchBucket") {
+            return GetError::Unavailable(Box::new(error));
+        }
+        let record = match records.read(KIND, &record_id(tenant, body)).await {
+            Ok(record) => record,
+            Err(error) => return GetError::Unavailable(Box::new(error)),
+        };
+        let stored = record.and_then(|record| Held::parse(&record).ok()?.place);
+        match stored.filter(|place| place.id != self.place.id) {
+            Some(stored) => GetError::Elsewhere { stored, here: self.place.clone() },
+            None => GetError::Lost("the body is not in the object store".to_owned()),
+        }
     }
 
     /// Deletes an object and what a crash left of its upload.
@@ -289,6 +349,16 @@ pub enum GetError {
     /// It is missing or is not what it was: another try will not cure it.
     #[error("{0}")]
     Lost(String),
+    /// It was stored in a place that is not this one: try again where that place can be reached.
+    #[error(
+        "the body was stored in {stored}, and it is not in {here}, which this node uses; start the node with the same --bodies, or copy the bodies"
+    )]
+    Elsewhere {
+        /// Where it was stored.
+        stored: Place,
+        /// Where it was looked for.
+        here: Place,
+    },
     /// The store cannot be reached: try again.
     #[error("the object store is unavailable for now")]
     Unavailable(#[source] Cause),

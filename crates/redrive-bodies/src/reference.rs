@@ -39,6 +39,16 @@ impl BodyRef {
     }
 }
 
+/// The ids of the bodies that a payload names, wherever in it.
+pub(super) fn named_in(payload: &[u8]) -> impl Iterator<Item = Uuid> {
+    const START: &[u8] = b"b1.";
+    const ID_DIGITS: usize = 32;
+    payload.windows(START.len() + ID_DIGITS + 1).filter_map(|window| {
+        let (id, end) = window.strip_prefix(START)?.split_at(ID_DIGITS);
+        if end == b"." { Uuid::try_parse_ascii(id).ok() } else { None }
+    })
+}
+
 impl fmt::Display for BodyRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "b1.{}.{:x}.{}", self.id.simple(), self.length, hex(&self.sha256))
@@ -92,6 +102,19 @@ mod tests {
         let text = format!("b1.0000000000000000000000000000018f.11170.{}", "ab".repeat(32));
         assert_eq!((body.to_string(), text.parse()), (text.clone(), Ok(body)));
         assert_eq!(serde_json::to_string(&body).unwrap(), format!("{text:?}"));
+    }
+
+    #[test]
+    fn a_payload_names_bodies_anywhere_in_it() {
+        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let text = |id| BodyRef::new(id, 70_000, [0xab; 32]).to_string();
+        let named = |payload: String| named_in(payload.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(named(format!("redrive-body:{}", text(one))), [one]);
+        assert_eq!(named(format!("{{\"a\":\"{}\",\"b\":\"{}\"}}", text(one), text(two))), [one, two]);
+        let cut = &text(one)[..35];
+        for other in ["", "b1.", "b1.b1.x", cut, &format!("b2{}", &text(one)[2..]), &format!("{cut}x")] {
+            assert!(named(other.to_owned()).is_empty(), "{other}");
+        }
     }
 
     #[test]

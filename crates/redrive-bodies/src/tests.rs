@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream;
 use http_body_util::BodyExt;
 use redrive_core::store::Enqueued;
-use redrive_core::{JobId, Kind, NewJob, PolicyName, PolicyRef, Store};
+use redrive_core::{JobId, Kind, NewJob, PolicyName, PolicyRef, Store, Unique, UniqueKey, UniqueRule};
 use redrive_testkit::{ManualClock, ModelStore};
 
 use super::*;
@@ -56,9 +56,10 @@ impl World {
         claim_for(&self.store, body, &me(), job(task), self.now()).await
     }
 
-    async fn enqueue(&self, task: u128) {
+    /// Enqueues a task that uses a body.
+    async fn enqueue(&self, task: u128, body: &BodyRef) {
         let kind = Kind::new("delivery").unwrap();
-        let new = NewJob::new(job(task), kind, policy(), vec![]);
+        let new = NewJob { tenant: me(), ..NewJob::new(job(task), kind, policy(), names(body)) };
         assert!(matches!(self.store.enqueue(vec![new]).await.unwrap()[..], [Enqueued::Created(_)]));
     }
 
@@ -74,10 +75,17 @@ impl World {
     fn files(&self) -> Vec<PathBuf> {
         let folders = fs::read_dir(self.folder.as_ref().unwrap().path()).unwrap();
         folders
-            .flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap())
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_name() != MARKER_FILE)
+            .flat_map(|folder| fs::read_dir(folder.path()).unwrap())
             .map(|file| file.unwrap().path())
             .collect()
     }
+}
+
+/// A payload that names a body.
+fn names(body: &BodyRef) -> Vec<u8> {
+    format!("redrive-body:{body}").into_bytes()
 }
 
 fn me() -> Tenant {
@@ -113,11 +121,11 @@ async fn round_trip(world: &World) {
         assert_eq!(body.length(), whole.len() as u64);
         assert_eq!(hex(body.sha256()), hex(ring::digest::digest(&SHA256, &whole).as_ref()));
         assert!(world.bodies.exists(&body, &me()).await.unwrap());
-        assert_eq!(read(world.bodies.get(&body, &me()).await.unwrap()).await, whole);
-        assert_eq!(world.bodies.whole(&body, &me()).await.unwrap(), whole);
+        assert_eq!(read(world.bodies.get(&world.store, &body, &me()).await.unwrap()).await, whole);
+        assert_eq!(world.bodies.whole(&world.store, &body, &me()).await.unwrap(), whole);
         let mut seen = vec![];
         let look = |chunk: &[u8]| seen.extend_from_slice(chunk);
-        let verified = world.bodies.verified_with(&body, &me(), look).await.unwrap();
+        let verified = world.bodies.verified_with(&world.store, &body, &me(), look).await.unwrap();
         assert_eq!((verified.length(), seen.len()), (body.length(), whole.len()));
         assert_eq!(read(verified).await, whole);
         world.bodies.delete(&world.store, &body, &me()).await.unwrap();
@@ -157,11 +165,20 @@ async fn another_tenant_finds_nothing() {
         for owner in names {
             let owner = Tenant::new(owner).unwrap();
             let body = world.put(&owner, vec![Bytes::from_static(b"mine")]).await.unwrap();
-            assert_eq!(read(world.bodies.verified(&body, &owner).await.unwrap()).await, b"mine");
+            assert_eq!(
+                read(world.bodies.verified(&world.store, &body, &owner).await.unwrap()).await,
+                b"mine"
+            );
             for other in names.iter().map(|name| Tenant::new(*name).unwrap()).filter(|other| *other != owner)
             {
-                assert!(matches!(world.bodies.verified(&body, &other).await, Err(GetError::Lost(_))));
-                assert!(matches!(world.bodies.get(&body, &other).await, Err(GetError::Lost(_))));
+                assert!(matches!(
+                    world.bodies.verified(&world.store, &body, &other).await,
+                    Err(GetError::Lost(_))
+                ));
+                assert!(matches!(
+                    world.bodies.get(&world.store, &body, &other).await,
+                    Err(GetError::Lost(_))
+                ));
                 assert!(!world.bodies.exists(&body, &other).await.unwrap());
                 let claimed = claim_for(&world.store, &body, &other, job(1), world.now()).await;
                 assert!(matches!(claimed, Err(ClaimError::Gone)));
@@ -170,7 +187,7 @@ async fn another_tenant_finds_nothing() {
         if let Some(folder) = &world.folder {
             let names_kept = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
             assert!(
-                names_kept.into_iter().all(|name| name.len() == 64),
+                names_kept.into_iter().all(|name| name.len() == 64 || name == MARKER_FILE),
                 "every tenant has a folder of its own"
             );
             assert_eq!(world.files().len(), names.len());
@@ -185,11 +202,11 @@ async fn a_damaged_or_missing_body_is_lost() {
     let file = world.files().remove(0);
     for damaged in ["hallo", "hell", "hello!", ""] {
         fs::write(&file, damaged).unwrap();
-        let verified = world.bodies.verified(&body, &me()).await;
+        let verified = world.bodies.verified(&world.store, &body, &me()).await;
         assert!(matches!(verified, Err(GetError::Lost(_))), "{damaged}: {verified:?}");
-        let whole = world.bodies.whole(&body, &me()).await;
+        let whole = world.bodies.whole(&world.store, &body, &me()).await;
         assert!(matches!(whole, Err(GetError::Lost(_))), "{damaged}: {whole:?}");
-        let unchecked = world.bodies.get(&body, &me()).await;
+        let unchecked = world.bodies.get(&world.store, &body, &me()).await;
         assert_eq!(
             unchecked.is_ok(),
             damaged.len() == 5,
@@ -197,19 +214,20 @@ async fn a_damaged_or_missing_body_is_lost() {
         );
     }
     fs::write(&file, "hello").unwrap();
-    assert!(world.bodies.verified(&body, &me()).await.is_ok());
+    assert!(world.bodies.verified(&world.store, &body, &me()).await.is_ok());
     fs::remove_file(&file).unwrap();
-    assert!(matches!(world.bodies.verified(&body, &me()).await, Err(GetError::Lost(_))));
+    assert!(matches!(world.bodies.verified(&world.store, &body, &me()).await, Err(GetError::Lost(_))));
 }
 
 #[tokio::test]
 async fn a_body_that_is_put_for_a_task_is_kept_for_it() {
     let world = World::in_folder();
-    let body = world.bodies.put_for(&world.store, &me(), job(1), "hello", world.now()).await.unwrap();
-    world.enqueue(1).await;
+    let body = world.bodies.put_bytes(&world.store, &me(), "hello", world.now()).await.unwrap();
+    world.claim(&body, 1).await.unwrap();
+    world.enqueue(1, &body).await;
     world.clock.advance(2 * DAY);
     assert_eq!(world.collect().await, 0);
-    assert_eq!(world.bodies.whole(&body, &me()).await.unwrap(), b"hello");
+    assert_eq!(world.bodies.whole(&world.store, &body, &me()).await.unwrap(), b"hello");
 }
 
 #[tokio::test]
@@ -229,7 +247,7 @@ async fn a_large_body_that_changes_between_the_passes_ends_with_an_error() {
             }
         }
     };
-    let verified = world.bodies.verified_with(&body, &me(), replace(&[8; 2 << 20])).await;
+    let verified = world.bodies.verified_with(&world.store, &body, &me(), replace(&[8; 2 << 20])).await;
     assert!(matches!(verified, Err(GetError::Lost(_))), "{verified:?}");
 }
 
@@ -253,7 +271,7 @@ async fn a_link_to_another_file_is_not_sent() {
     let file = world.files().remove(0);
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink(&secret, &file).unwrap();
-    assert!(matches!(world.bodies.verified(&body, &me()).await, Err(GetError::Lost(_))));
+    assert!(matches!(world.bodies.verified(&world.store, &body, &me()).await, Err(GetError::Lost(_))));
     world.bodies.delete(&world.store, &body, &me()).await.unwrap();
     assert_eq!(fs::read(&secret).unwrap(), b"12345", "the link goes, not what it points to");
 }
@@ -267,7 +285,7 @@ async fn a_store_that_fails_is_unavailable_and_not_lost() {
     fs::remove_file(&file).unwrap();
     // A loop of links fails for everyone, even for root.
     std::os::unix::fs::symlink(&file, &file).unwrap();
-    let verified = world.bodies.verified(&body, &me()).await;
+    let verified = world.bodies.verified(&world.store, &body, &me()).await;
     assert!(matches!(verified, Err(GetError::Unavailable(_))), "{verified:?}");
 }
 
@@ -309,7 +327,7 @@ async fn orphans_are_collected_after_a_day_and_used_bodies_are_not() {
         let (used, orphan, forsaken) =
             (world.put_text("used").await, world.put_text("orphan").await, world.put_text("forsaken").await);
         world.claim(&used, 1).await.unwrap();
-        world.enqueue(1).await;
+        world.enqueue(1, &used).await;
         world.claim(&forsaken, 2).await.unwrap();
         world.clock.advance(DAY - Duration::from_millis(1));
         assert_eq!(world.collect().await, 0, "not old enough");
@@ -344,10 +362,9 @@ async fn a_claim_during_the_collection_keeps_the_body_or_is_refused() {
     let record = world.store.scan(KIND, None, 1).await.unwrap().remove(0);
     let held = Held::parse(&record).unwrap();
     world.claim(&body, 1).await.unwrap();
-    let before = world.now();
-    assert_eq!(collect::doom(&world.store, &record, held, before).await.unwrap(), None);
-    world.enqueue(1).await;
-    assert!(world.bodies.verified(&body, &me()).await.is_ok());
+    assert_eq!(collect::doom(&world.store, &record, held).await.unwrap(), None);
+    world.enqueue(1, &body).await;
+    assert!(world.bodies.verified(&world.store, &body, &me()).await.is_ok());
 }
 
 #[tokio::test]
@@ -358,7 +375,7 @@ async fn a_crash_between_the_steps_is_finished_later() {
         // Died after dooming it.
         let record = world.store.read(KIND, &record_id(&me(), &doomed)).await.unwrap().unwrap();
         let held = Held::parse(&record).unwrap();
-        collect::doom(&world.store, &record, held, world.now()).await.unwrap().unwrap();
+        collect::doom(&world.store, &record, held).await.unwrap().unwrap();
         assert!(matches!(world.claim(&doomed, 1).await, Err(ClaimError::Gone)));
         // Died after deleting the object.
         world.bodies.remove_object(&record_id(&me(), &missing)).await.unwrap();
@@ -390,10 +407,122 @@ async fn two_collectors_at_once_are_harmless() {
         }
         let used = world.put_text("used").await;
         world.claim(&used, 1).await.unwrap();
-        world.enqueue(1).await;
+        world.enqueue(1, &used).await;
         world.clock.advance(DAY);
         let (one, two) = tokio::join!(world.collect(), world.collect());
         assert_eq!((one + two, world.records().await), (5, 1));
         assert!(world.bodies.exists(&used, &me()).await.unwrap());
     }
+}
+
+/// Replaces the payload of a task under a unique key, as the store does; answers the job that it led to.
+async fn replace(world: &World, task: u128, body: &BodyRef) -> JobId {
+    let unique = Unique { key: UniqueKey::new("k").unwrap(), rule: UniqueRule::Replace };
+    let new = NewJob::new(job(task), Kind::new("delivery").unwrap(), policy(), names(body));
+    let new = NewJob { tenant: me(), unique: Some(unique), ..new };
+    world.store.enqueue(vec![new]).await.unwrap().remove(0).id()
+}
+
+#[tokio::test]
+async fn a_body_that_replaced_another_is_kept_and_the_former_is_collected() {
+    for (world, confirmed) in World::both().into_iter().zip([true, false]) {
+        let (first, second) = (world.put_text("first").await, world.put_text("second").await);
+        for (task, body) in [(1, &first), (2, &second)] {
+            claim_for_replacement(&world.store, body, &me(), job(task), world.now()).await.unwrap();
+            let user = replace(&world, task, body).await;
+            assert_eq!(user, job(1));
+            // Without this someone has crashed after the enqueue.
+            if confirmed {
+                confirm_user(&world.store, body, &me(), user).await.unwrap();
+            }
+        }
+        world.clock.advance(DAY - Duration::from_millis(1));
+        assert_eq!(world.collect().await, 0, "not old enough");
+        world.clock.advance(Duration::from_millis(1));
+        assert_eq!(world.collect().await, 1, "confirmed: {confirmed}");
+        for (body, kept) in [(first, false), (second, true)] {
+            assert_eq!(world.bodies.exists(&body, &me()).await.unwrap(), kept, "confirmed: {confirmed}");
+        }
+        let record = world.store.scan(KIND, None, 1).await.unwrap().remove(0);
+        let held = Held::parse(&record).unwrap();
+        assert!(held.tasks.contains(&job(1)) && !held.may_have_other_user, "what was found is noted");
+        assert_eq!(world.collect().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn the_record_of_an_older_release_is_understood() {
+    let world = World::in_folder();
+    let (used, orphan) = (world.put_text("used").await, world.put_text("orphan").await);
+    for (body, claimed, user) in [(used, 2, Some(1)), (orphan, 3, None)] {
+        let id = record_id(&me(), &body);
+        let old = serde_json::json!({
+            "tenant": "me", "createdAtMs": 0, "touchedAtMs": 0, "tasks": [job(claimed)],
+            "state": { "stored": { "body": body } },
+        });
+        let value = Some(old.to_string().into_bytes());
+        let change = redrive_core::records::Change { kind: KIND.into(), id, expect: Expect::Any, value };
+        world.store.write(change).await.unwrap();
+        if let Some(user) = user {
+            // It was claimed for a task that replaced another one.
+            world.enqueue(user, &body).await;
+        }
+    }
+    assert_eq!(world.collect().await, 1);
+    assert!(world.bodies.exists(&used, &me()).await.unwrap(), "its user was found");
+    fs::remove_file(world.files().remove(0)).unwrap();
+    let verified = world.bodies.verified(&world.store, &used, &me()).await;
+    assert!(matches!(verified, Err(GetError::Lost(_))), "it cannot be told to be elsewhere: {verified:?}");
+}
+
+#[tokio::test]
+async fn a_released_claim_makes_room_for_another() {
+    let world = World::new(None);
+    let body = world.put_text("hello").await;
+    for task in 0..2 * TASKS_MAX as u128 {
+        world.claim(&body, task).await.unwrap();
+        release(&world.store, &body, &me(), job(task)).await.unwrap();
+    }
+    world.clock.advance(DAY);
+    assert_eq!(world.collect().await, 1);
+    assert!(matches!(release(&world.store, &body, &me(), job(1)).await, Err(ClaimError::Gone)));
+}
+
+#[tokio::test]
+async fn a_body_of_another_place_is_elsewhere_and_not_lost() {
+    let world = World::in_folder();
+    let body = world.put_text("hello").await;
+    let other = tempfile::tempdir().unwrap();
+    let other = Bodies::open(&format!("file:{}", other.path().display())).unwrap();
+    let read = other.verified(&world.store, &body, &me()).await;
+    let Err(GetError::Elsewhere { stored, here }) = read else { panic!("{read:?}") };
+    assert_eq!((&stored, &here), (world.bodies.place(), other.place()));
+    let told = GetError::Elsewhere { stored, here }.to_string();
+    assert!(told.contains(&world.bodies.place().id) && told.contains(&other.place().id), "{told}");
+    world.clock.advance(DAY);
+    let collected = other.collect(&world.store, world.now(), DAY, 2).await.unwrap();
+    assert_eq!((collected, world.records().await), (0, 1), "who cannot reach it does not forget it");
+    // Copied there it is found, wherever it was stored.
+    let file = world.files().remove(0);
+    let folder = other.folder.as_ref().unwrap().join(file.parent().unwrap().file_name().unwrap());
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    assert!(other.verified(&world.store, &body, &me()).await.is_ok());
+    let collected = other.collect(&world.store, world.now(), DAY, 2).await.unwrap();
+    assert_eq!((collected, world.records().await), (1, 0));
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_mounted_is_unavailable_and_nothing_in_it_is_lost() {
+    let world = World::in_folder();
+    let body = world.put_text("hello").await;
+    let folder = world.folder.as_ref().unwrap().path();
+    let away = folder.with_extension("away");
+    fs::rename(folder, &away).unwrap();
+    fs::create_dir(folder).unwrap();
+    let read = world.bodies.verified(&world.store, &body, &me()).await;
+    assert!(matches!(read, Err(GetError::Unavailable(_))), "{read:?}");
+    fs::remove_dir(folder).unwrap();
+    fs::rename(&away, folder).unwrap();
+    assert!(world.bodies.verified(&world.store, &body, &me()).await.is_ok());
 }

@@ -4,35 +4,32 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use futures_util::{TryStreamExt, stream};
-use redrive_core::{JobId, Records, Tenant, Timestamp};
+use redrive_core::{Records, Tenant, Timestamp};
 use ring::digest::{SHA256, digest};
 
-use super::{Bodies, BodyRef, ClaimError, GetError, PutError, claim_for, sort};
+use super::{Bodies, BodyRef, GetError, PutError, sort};
 
 impl Bodies {
-    /// Stores bytes for a task that is about to be enqueued.
-    pub async fn put_for(
+    /// Stores bytes, like [`Bodies::put`].
+    pub async fn put_bytes(
         &self,
         records: &dyn Records,
         tenant: &Tenant,
-        task: JobId,
         bytes: impl Into<Bytes>,
         now: Timestamp,
     ) -> Result<BodyRef, PutError> {
         let once = stream::iter([Ok::<_, Infallible>(bytes.into())]);
-        let body = self.put(records, tenant, once, now).await?;
-        match claim_for(records, &body, tenant, task, now).await {
-            Ok(()) => Ok(body),
-            Err(ClaimError::Store(error)) => Err(error.into()),
-            Err(error @ (ClaimError::Gone | ClaimError::TooManyTasks | ClaimError::Contended)) => {
-                Err(PutError::Store(Box::new(error)))
-            }
-        }
+        self.put(records, tenant, once, now).await
     }
 
     /// The whole body, after its length and SHA-256 were checked; read once.
-    pub async fn whole(&self, body: &BodyRef, tenant: &Tenant) -> Result<Vec<u8>, GetError> {
-        let mut stream = self.get(body, tenant).await?.into_stream();
+    pub async fn whole(
+        &self,
+        records: &dyn Records,
+        body: &BodyRef,
+        tenant: &Tenant,
+    ) -> Result<Vec<u8>, GetError> {
+        let mut stream = self.get(records, body, tenant).await?.into_stream();
         let mut bytes = Vec::with_capacity(usize::try_from(body.length()).unwrap_or(0));
         while let Some(chunk) = stream.try_next().await.map_err(sort)? {
             bytes.extend_from_slice(&chunk);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use ipnet::IpNet;
-use redrive_server::{Config, KeySource, Roles, Setup};
+use redrive_server::{AcceptNew, Config, KeySource, Roles, Setup};
 use redrive_worker::Settings;
 use redrive_worker::settings::{CONCURRENCY_MAX, LEASE_MIN};
 use serde::Deserialize;
@@ -56,6 +56,45 @@ pub(crate) struct Flags {
     /// That key itself, the base64 of 32 bytes, instead of a file
     #[arg(long, env = "REDRIVE_SECRET_KEY", value_name = "BASE64", hide_env_values = true)]
     secret_key: Option<String>,
+    /// On a shared store: replace the recorded secret key by this node's, which was changed on purpose. Use it once, on one node
+    #[arg(long)]
+    #[serde(skip)]
+    accept_new_key: bool,
+    /// On a shared store: replace the recorded place of bodies by this node's, to which they were moved. Use it once, on one node
+    #[arg(long)]
+    #[serde(skip)]
+    accept_new_bodies: bool,
+}
+
+/// The key and the bodies of this machine, which `doctor` compares with what is recorded in a shared store.
+#[derive(clap::Args)]
+pub(crate) struct NodeFiles {
+    /// Where large bodies go on this machine [default: file:bodies]
+    #[arg(long, env = "REDRIVE_BODIES", value_name = "ADDRESS")]
+    bodies: Option<String>,
+    /// The file with this machine's secret key [default: redrive.key]
+    #[arg(long, env = "REDRIVE_SECRET_KEY_FILE", value_name = "FILE")]
+    secret_key_file: Option<PathBuf>,
+    /// That key itself, the base64 of 32 bytes, instead of a file
+    #[arg(long, env = "REDRIVE_SECRET_KEY", value_name = "BASE64", hide_env_values = true)]
+    secret_key: Option<String>,
+}
+
+impl NodeFiles {
+    /// Where its bodies are.
+    pub(crate) fn bodies(&self) -> &str {
+        self.bodies.as_deref().unwrap_or(DEFAULT_BODIES)
+    }
+
+    /// Where its key is.
+    pub(crate) fn key(&self) -> KeySource {
+        key_source(self.secret_key.clone(), self.secret_key_file.clone())
+    }
+}
+
+fn key_source(text: Option<String>, file: Option<PathBuf>) -> KeySource {
+    let file = file.unwrap_or_else(|| PathBuf::from("redrive.key"));
+    text.map_or(KeySource::File(file), KeySource::Text)
 }
 
 /// Which store, for commands that need nothing else.
@@ -141,6 +180,9 @@ impl Flags {
             log_format: self.log_format.or(file.log_format),
             secret_key_file: self.secret_key_file.or(file.secret_key_file),
             secret_key: self.secret_key.or(file.secret_key),
+            // They are for one start, so a file cannot set them.
+            accept_new_key: self.accept_new_key,
+            accept_new_bodies: self.accept_new_bodies,
         }
     }
 
@@ -166,12 +208,12 @@ impl Flags {
         };
         let store = self.store.unwrap_or_else(|| DEFAULT_STORE.to_owned());
         check_store("--store", &store)?;
-        let file = self.secret_key_file.unwrap_or_else(|| PathBuf::from("redrive.key"));
         Ok(Setup {
             config,
             store,
-            bodies: self.bodies.unwrap_or_else(|| "file:bodies".to_owned()),
-            secret_key: self.secret_key.map_or(KeySource::File(file), KeySource::Text),
+            bodies: self.bodies.unwrap_or_else(|| DEFAULT_BODIES.to_owned()),
+            secret_key: key_source(self.secret_key, self.secret_key_file),
+            accept_new: AcceptNew { key: self.accept_new_key, bodies: self.accept_new_bodies },
             allow: self.allow_target.unwrap_or_default(),
             deny: self.deny_target.unwrap_or_default(),
             origin_concurrency: self.origin_concurrency.unwrap_or(ORIGIN_CONCURRENCY).max(1),
@@ -181,6 +223,7 @@ impl Flags {
 
 /// The store when none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:redrive.db";
+const DEFAULT_BODIES: &str = "file:bodies";
 const ORIGIN_CONCURRENCY: u32 = 64;
 const LEASE_MS_MIN: u64 = LEASE_MIN.as_millis() as u64;
 /// More than one origin may have: a slow one leaves room for the others.

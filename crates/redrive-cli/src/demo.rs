@@ -9,7 +9,7 @@ use redrive::shutdown_signal;
 use redrive_core::State;
 use redrive_delivery::{Guard, Outgoing, Target, Transport, TransportSettings, Upload};
 use redrive_server::demo::FlakyTarget;
-use redrive_server::{Config, KeySource, Service, Setup, View, assemble};
+use redrive_server::{AcceptNew, Config, KeySource, Service, Setup, View, assemble};
 use serde_json::json;
 use tokio::time::{Instant, interval, sleep};
 
@@ -74,6 +74,7 @@ fn setup(listen: SocketAddr, folder: &std::path::Path) -> Setup {
         store: format!("sqlite:{}", folder.join("demo.db").display()),
         bodies: format!("file:{}", folder.join("bodies").display()),
         secret_key: KeySource::File(folder.join("demo.key")),
+        accept_new: AcceptNew::default(),
         allow: Vec::new(),
         deny: Vec::new(),
         origin_concurrency: 64,

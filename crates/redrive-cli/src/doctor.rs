@@ -2,10 +2,11 @@
 
 use anyhow::Context as _;
 use redrive_core::{Finding, Gravity};
+use redrive_server::identity;
 use redrive_server::wire::overview::{Overview, Severity, Trouble};
 
 use crate::call::{CallError, Query, Reach, Service};
-use crate::config::Place;
+use crate::config::{NodeFiles, Place};
 use crate::exit::Exit;
 use crate::print;
 
@@ -15,6 +16,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
+    files: NodeFiles,
+    #[command(flatten)]
     reach: Reach,
 }
 
@@ -23,6 +26,9 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let (store, reach) = (redrive::shown(arguments.place.checked()?), &arguments.reach);
     let looked = redrive::doctor(&arguments.place.store).await;
     let mut findings = looked.with_context(|| format!("{store} cannot be looked at"))?;
+    let files = &arguments.files;
+    findings.extend(identity::findings(&arguments.place.store, &files.key(), files.bodies()).await);
+    Finding::sort(&mut findings);
     // Only one that was named: whatever else listens at the usual place is no part of this store.
     if reach.url.is_some() {
         findings.extend(look_at(&reach.service()?).await);

@@ -81,6 +81,13 @@ pub trait Store: Send + Sync {
     /// Removes dead jobs with their logs.
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError>;
 
+    /// The jobs that stand in the way of an enqueue, by id or by tenant and idempotency key: what [`Store::enqueue`] would
+    /// answer for each, or none where it would look no further. It adds nothing and makes no promise: an enqueue decides anew.
+    ///
+    /// It spares a repeated request what it would cost to prepare its job. Only what names and places a job is looked at, so
+    /// its payload may be left out.
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError>;
+
     /// Jobs by id. A row that cannot be read fails the call with [`StoreError::Corrupt`], which names the job and the field.
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError>;
 

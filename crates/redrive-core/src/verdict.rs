@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chance::Chance;
 use crate::invalid::Invalid;
+use crate::job::Epoch;
 use crate::lifecycle::{Event, State};
 use crate::limits::HORIZON;
 use crate::policy::Policy;
@@ -180,6 +181,10 @@ impl Outcome {
     }
 }
 
+/// The first and the longest wait of a job that is put off again and again.
+const DEFERRAL_MIN: Duration = Duration::from_secs(5);
+const DEFERRAL_MAX: Duration = Duration::from_secs(60);
+
 /// Why a node put an attempt off, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {
@@ -204,6 +209,13 @@ impl Deferral {
     /// A problem with what this one job needs.
     pub fn of_job(wait: Duration, reason: impl fmt::Display) -> Self {
         Self { wait, reason: reason.to_string(), scope: DeferralScope::Job }
+    }
+
+    /// A problem with what this one job needs that may last for a while: it waits longer each time. Every deferral takes one
+    /// lease, so the job's epoch counts them.
+    pub fn with_backoff(epoch: Epoch, reason: impl fmt::Display) -> Self {
+        let doublings = epoch.saturating_sub(1).min(8);
+        Self::of_job((DEFERRAL_MIN * (1 << doublings)).min(DEFERRAL_MAX), reason)
     }
 
     /// A problem of the whole node.
@@ -511,6 +523,12 @@ mod tests {
     fn check(run: Run<'_>, elapsed: Duration, outcome: &Outcome, verdict: Verdict) {
         let now = Timestamp::default().after(elapsed);
         assert_eq!(decide(&run, outcome, now, &mut || 0.5), verdict, "{outcome:?} at {elapsed:?}");
+    }
+
+    #[test]
+    fn a_job_that_is_put_off_again_and_again_waits_longer_each_time_up_to_a_minute() {
+        let waits = [1, 2, 3, 4, 5, 6, u64::MAX].map(|epoch| Deferral::with_backoff(epoch, "no key").wait);
+        assert_eq!(waits, [5, 10, 20, 40, 60, 60, 60].map(Duration::from_secs));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, Method};
 use redrive_core::store::Backend;
-use redrive_core::{Failure, Fault, Invalid, Job, NewJob, Outcome, PolicyRef};
+use redrive_core::{Deferral, Failure, Fault, Invalid, Job, NewJob, Outcome, PolicyRef};
 use redrive_worker::{Context, Ending, Handler};
 use tokio::time::Instant;
 
@@ -26,8 +26,6 @@ use crate::upload::Upload;
 pub const KIND: &str = "delivery";
 /// How long an attempt waits before a gate that is full; longer, and it is parked.
 const GATE_PATIENCE: Duration = Duration::from_millis(20);
-/// How long a task is put off when its own body or secret cannot be read for now.
-const OWN_TROUBLE_WAIT: Duration = Duration::from_secs(5);
 
 /// What deliveries share with whoever shows their state: gates, large bodies, signing secrets.
 #[derive(Clone)]
@@ -102,7 +100,7 @@ impl Deliverer {
             CallBody::None => Ok(Upload::empty()),
             CallBody::Inline(bytes) => Ok(Upload::bytes(bytes.clone())),
             CallBody::Stored(name) => {
-                let stored = self.parts.bodies.verified(name, &job.tenant).await?;
+                let stored = self.parts.bodies.verified(&*self.backend, name, &job.tenant).await?;
                 Ok(Upload::stored(stored))
             }
         }
@@ -121,7 +119,8 @@ impl Deliverer {
         let body = match &call.body {
             CallBody::Stored(name) => {
                 let look = |chunk: &[u8]| signer.update(chunk);
-                Upload::stored(self.parts.bodies.verified_with(name, &job.tenant, look).await?)
+                let bodies = &self.parts.bodies;
+                Upload::stored(bodies.verified_with(&*self.backend, name, &job.tenant, look).await?)
             }
             CallBody::Inline(bytes) => {
                 signer.update(bytes);
@@ -206,7 +205,7 @@ enum Unready {
     BodyLost(String),
     /// The secret is gone.
     SecretLost(String),
-    /// It may work in a moment; not the target's fault, so no attempt is charged.
+    /// It may work later or on another node; not the target's fault, so no attempt is charged.
     NotNow(String),
 }
 
@@ -218,7 +217,7 @@ impl Unready {
             Self::SecretLost(why) => Outcome::reject(why),
             Self::NotNow(why) => {
                 tracing::warn!(job = %job.id, %why, "attempt put off");
-                Outcome::Park(OWN_TROUBLE_WAIT)
+                Outcome::Defer(Deferral::with_backoff(job.epoch, why))
             }
         }
     }
@@ -234,6 +233,7 @@ impl From<GetError> for Unready {
     fn from(error: GetError) -> Self {
         match error {
             GetError::Lost(why) => Self::BodyLost(why),
+            GetError::Elsewhere { .. } => Self::NotNow(error.to_string()),
             GetError::Unavailable(cause) => Self::NotNow(format!("the body cannot be read for now: {cause}")),
         }
     }
@@ -243,8 +243,8 @@ impl From<VaultError> for Unready {
     fn from(error: VaultError) -> Self {
         match error {
             VaultError::Store(cause) => Self::NotNow(format!("the secret cannot be read for now: {cause}")),
-            VaultError::Contended => Self::NotNow(error.to_string()),
-            VaultError::Exists | VaultError::NotFound | VaultError::WrongKey | VaultError::Invalid(_) => {
+            VaultError::Contended | VaultError::WrongKey => Self::NotNow(error.to_string()),
+            VaultError::Exists | VaultError::NotFound | VaultError::Invalid(_) => {
                 Self::SecretLost(format!("the call cannot be signed: {error}"))
             }
         }

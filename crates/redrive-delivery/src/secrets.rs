@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use redrive_bodies::folder;
+use redrive_bodies::{folder, hex};
 use redrive_core::records::{Change, Expect, Record, Records, Written};
 use redrive_core::{Invalid, StoreError, Tenant, Timestamp};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -23,6 +24,7 @@ pub const KIND: &str = "signing-secret";
 pub const SECRET_NAME_BYTES_MAX: usize = 64;
 
 const KEY_BYTES: usize = 32;
+const FINGERPRINT_BYTES: usize = 16;
 const PAGE_ITEMS: usize = 100;
 /// Tries of a compare-and-set before it is given up as contended.
 const TRIES: usize = 50;
@@ -54,6 +56,22 @@ impl SecretKey {
             }
             loaded => loaded,
         }
+    }
+
+    /// Reads the key in a file that only its owner can read; none if there is no file.
+    pub fn load_existing(path: &Path) -> Result<Option<Self>, KeyError> {
+        match Self::load(path) {
+            Ok(key) => Ok(Some(key)),
+            Err(KeyError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells this key from others without giving it away: a MAC under it over a fixed text.
+    pub fn fingerprint(&self) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &*self.0);
+        let tag = hmac::sign(&key, b"redrive: fingerprint of the secrets key");
+        hex(&tag.as_ref()[..FINGERPRINT_BYTES])
     }
 
     fn load(path: &Path) -> Result<Self, KeyError> {
@@ -195,6 +213,14 @@ impl Vault {
         std::iter::once(&kept.current).chain(&kept.previous).map(|sealed| self.unseal(&id, sealed)).collect()
     }
 
+    /// Whether this key opens what is in a store; none when there is nothing to try it on.
+    pub async fn opens(&self, records: &dyn Records) -> Result<Option<bool>, StoreError> {
+        let first = records.scan(KIND, None, 1).await?.pop();
+        let Some(record) = first else { return Ok(None) };
+        let kept = parse(&record)?;
+        Ok(Some(self.unseal(&record.id, &kept.current).is_ok()))
+    }
+
     /// The nonce, then the sealed bytes. The record's id is bound in, so that nobody can move a value to another name.
     fn seal(&self, id: &str, secret: &SigningSecret) -> String {
         let mut nonce = [0; NONCE_LEN];
@@ -246,7 +272,7 @@ pub enum VaultError {
     NotFound,
     /// It was encrypted with another key, or was tampered with.
     #[error(
-        "the signing secret cannot be decrypted; start with the key that it was made under, or remove it"
+        "the signing secret cannot be decrypted with the key of this node; start it with the key that the secret was made under, or remove the secret"
     )]
     WrongKey,
     /// Others kept changing it.
@@ -391,6 +417,25 @@ mod tests {
     async fn keys(store: &ModelStore, name: &str) -> Vec<String> {
         let keys = vault().keys_for(store, &tenant("t"), name).await.unwrap();
         keys.iter().map(|key| key.reveal().to_string()).collect()
+    }
+
+    #[test]
+    fn a_fingerprint_tells_keys_apart_and_gives_none_away() {
+        let key = |byte| SecretKey(Zeroizing::new([byte; KEY_BYTES]));
+        assert_eq!(key(7).fingerprint(), key(7).fingerprint());
+        assert_ne!(key(7).fingerprint(), key(8).fingerprint());
+        assert_eq!(key(7).fingerprint().len(), 2 * FINGERPRINT_BYTES);
+        assert!(!key(7).fingerprint().contains("0707"));
+    }
+
+    #[tokio::test]
+    async fn a_key_that_does_not_open_what_is_there_is_told() {
+        let (store, right) = (store(), vault());
+        let wrong = Vault::new(&SecretKey(Zeroizing::new([8; KEY_BYTES])));
+        assert_eq!(wrong.opens(&store).await.unwrap(), None, "there is nothing to open");
+        right.create(&store, &tenant("t"), "hook", None, at(1)).await.unwrap();
+        assert_eq!(right.opens(&store).await.unwrap(), Some(true));
+        assert_eq!(wrong.opens(&store).await.unwrap(), Some(false));
     }
 
     #[tokio::test]

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use redrive::Redrive;
+use redrive_core::StoreError;
 use redrive_core::store::Backend;
 use redrive_delivery::bodies::{Bodies, OpenError};
 use redrive_delivery::gate::{GateRules, Gates};
 use redrive_delivery::secrets::{KeyError, SecretKey, Vault};
 use redrive_delivery::{Guard, Parts, Transport, TransportError, TransportSettings};
 
+use crate::identity::{self, AcceptNew, IdentityError, secret_key};
 use crate::keys;
 use crate::service::{Config, Service, StartError};
 
@@ -25,6 +27,8 @@ pub struct Setup {
     pub bodies: String,
     /// What signing secrets are encrypted with.
     pub secret_key: KeySource,
+    /// What this node may have other than the nodes before it on a shared store.
+    pub accept_new: AcceptNew,
     /// Targets that are allowed although they are special.
     pub allow: Vec<IpNet>,
     /// Targets that are refused although they are public.
@@ -66,18 +70,28 @@ pub enum AssembleError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// It differs from the other nodes on its store.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The service did not start.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
+impl From<StoreError> for AssembleError {
+    fn from(error: StoreError) -> Self {
+        StartError::from(error).into()
+    }
+}
+
 /// Opens everything and starts to listen.
 pub async fn assemble(setup: Setup) -> Result<Service, AssembleError> {
     let store = Redrive::open(&setup.store).await?.backend().clone();
+    let (key, bodies) = key_and_bodies(&setup, &*store).await?;
     let parts = Parts {
         gates: Arc::new(Gates::new(GateRules::default().with_origin_concurrency(setup.origin_concurrency))),
-        bodies: Bodies::open(&setup.bodies)?,
-        vault: Arc::new(Vault::new(&secret_key(&setup.secret_key)?)),
+        bodies,
+        vault: Arc::new(Vault::new(&key)),
     };
     let guard = guard(&setup, &*store).await?;
     let settings = TransportSettings {
@@ -90,10 +104,19 @@ pub async fn assemble(setup: Setup) -> Result<Service, AssembleError> {
     Ok(Service::start(setup.config, store, parts, transport).await?)
 }
 
-fn secret_key(source: &KeySource) -> Result<SecretKey, KeyError> {
-    match source {
-        KeySource::File(path) => SecretKey::load_or_create(path),
-        KeySource::Text(text) => SecretKey::from_base64(text),
+/// Opens the key and the bodies. On a store that several nodes share they must be those of the other nodes; nothing is made
+/// before that is known.
+async fn key_and_bodies(setup: &Setup, store: &dyn Backend) -> Result<(SecretKey, Bodies), AssembleError> {
+    let shared = redrive::is_shared(&setup.store)?;
+    loop {
+        if shared {
+            identity::check(store, &setup.secret_key, &setup.bodies, setup.accept_new).await?;
+        }
+        let (key, bodies) = (secret_key(&setup.secret_key)?, Bodies::open(&setup.bodies)?);
+        if !shared || identity::record(store, &key, &bodies, setup.accept_new).await? {
+            return Ok((key, bodies));
+        }
+        // Another node was first: it is compared with now.
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use base64::Engine as _;
 use redrive_core::limits::HORIZON;
+use redrive_core::store::Enqueued;
 use redrive_core::{
     Idempotency, IdempotencyKey, JobId, Kind, NewJob, Policy, Priority, Start, Tenant, Timestamp, catalog,
 };
 use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, read_method};
 use redrive_delivery::encoding::LENIENT_BASE64;
-use redrive_delivery::{Call, CallBody, KIND, Passport, Target};
+use redrive_delivery::{BodyRef, Call, CallBody, KIND, Passport, Target};
 use sha2::{Digest, Sha256};
 
 use crate::api::{self, Api};
@@ -27,10 +28,21 @@ use crate::wire::task::{Task, TaskRequest};
 /// The header that makes a request repeatable.
 const KEY_HEADER: &str = "Idempotency-Key";
 
-/// A task that may be enqueued, and how it will be shown.
+/// A task that was checked. Its body is not stored yet, and its job has no payload yet.
 pub(crate) struct Draft {
+    job: NewJob,
+    call: Call,
+    passport: Passport,
+    max_attempts: u32,
+    now: Timestamp,
+}
+
+/// A task that may be enqueued, and how it will be shown.
+pub(crate) struct ReadyTask {
     pub(crate) job: NewJob,
     pub(crate) task: Task,
+    /// The body that was stored or claimed for it.
+    pub(crate) body: Option<BodyRef>,
 }
 
 /// What the creating request itself says, beside its body.
@@ -70,7 +82,7 @@ fn usable(headers: &HeaderMap, name: &str, part: impl Fn(Option<String>) -> Pass
     part(Some(value.clone())).check().is_ok().then_some(value)
 }
 
-/// Makes a job of a request. Only a large body or an inline policy that is new costs a write.
+/// Checks a request and makes a job of it. Only an inline policy that is new costs a write.
 pub(crate) async fn draft(
     api: &Arc<Api>,
     caller: &Caller,
@@ -84,14 +96,8 @@ pub(crate) async fn draft(
     let key = dedupe_key(&mut request, origin)?;
     let resolved = policy(api, &mut request).await?;
     let body = body(&mut request)?;
-    let mut call = call(&mut request, &resolved.policy, body)?;
+    let call = call(&mut request, &resolved.policy, body)?;
     let fingerprint = key.as_ref().map(|_| fingerprint(&call, &resolved, &request, priority));
-    let id = JobId(uuid::Uuid::now_v7());
-    place_body(api, id, &caller.acts_for, &mut call).await?;
-    if let Some(secret) = &call.signing_secret {
-        api.check_secret(&caller.acts_for, secret).await?;
-    }
-    call.check()?;
     let job = NewJob {
         tenant: caller.acts_for.clone(),
         priority,
@@ -101,11 +107,51 @@ pub(crate) async fn draft(
         subject: Some(call.target.to_string()),
         metadata: passport(&origin.passport),
         idempotency: key.zip(fingerprint).map(|(key, fingerprint)| Idempotency { key, fingerprint }),
-        ..NewJob::new(id, Kind::new(KIND)?, resolved.reference.clone(), call.encode())
+        ..NewJob::new(JobId(uuid::Uuid::now_v7()), Kind::new(KIND)?, resolved.reference.clone(), Vec::new())
     };
-    job.check()?;
-    let task = shown(&job, call, &origin.passport, resolved.policy.max_attempts.get(), now);
-    Ok(Draft { job, task })
+    let max_attempts = resolved.policy.max_attempts.get();
+    Ok(Draft { job, call, passport: origin.passport.clone(), max_attempts, now })
+}
+
+/// The answers to those drafts that repeat an earlier request, in one read. Only drafts whose body would have to be stored or
+/// claimed are looked for: an enqueue tells the others for itself.
+pub(crate) async fn find_repeats(api: &Api, drafts: &[&Draft]) -> Answer<Vec<Option<Enqueued>>> {
+    let mut answers = vec![None; drafts.len()];
+    let keyed: Vec<usize> = (0..drafts.len()).filter(|n| drafts[*n].key_with_body().is_some()).collect();
+    if keyed.is_empty() {
+        return Ok(answers);
+    }
+    let asked = keyed.iter().map(|n| drafts[*n].job.clone()).collect();
+    for (n, answer) in keyed.iter().zip(api.store.find(asked).await?) {
+        answers[*n] = answer;
+    }
+    Ok(answers)
+}
+
+impl Draft {
+    /// The key of a request whose body has to be stored or claimed first.
+    pub(crate) fn key_with_body(&self) -> Option<&Idempotency> {
+        let has_body = match &self.call.body {
+            CallBody::None => false,
+            CallBody::Inline(bytes) => bytes.len() > BODY_INLINE_BYTES_MAX,
+            CallBody::Stored(_) => true,
+        };
+        self.job.idempotency.as_ref().filter(|_| has_body)
+    }
+
+    /// Stores or claims its body, and checks what is left to check.
+    pub(crate) async fn place(self, api: &Arc<Api>) -> Answer<ReadyTask> {
+        let Self { mut job, mut call, passport, max_attempts, now } = self;
+        let body = place_body(api, job.id, &job.tenant, &mut call).await?;
+        if let Some(secret) = &call.signing_secret {
+            api.check_secret(&job.tenant, secret).await?;
+        }
+        call.check()?;
+        job.payload = call.encode();
+        job.check()?;
+        let task = shown(&job, call, &passport, max_attempts, now);
+        Ok(ReadyTask { job, task, body })
+    }
 }
 
 /// The task as it is about to be, by this node's clock.
@@ -255,16 +301,19 @@ fn call(request: &mut TaskRequest, policy: &Policy, body: Sent) -> Answer<Call> 
 }
 
 /// A large body goes to the object store first; one that was uploaded must be there and be the tenant's.
-async fn place_body(api: &Arc<Api>, id: JobId, tenant: &Tenant, call: &mut Call) -> Answer<()> {
+async fn place_body(api: &Arc<Api>, id: JobId, tenant: &Tenant, call: &mut Call) -> Answer<Option<BodyRef>> {
     match &mut call.body {
-        CallBody::None => Ok(()),
-        CallBody::Inline(bytes) if bytes.len() <= BODY_INLINE_BYTES_MAX => Ok(()),
+        CallBody::None => Ok(None),
+        CallBody::Inline(bytes) if bytes.len() <= BODY_INLINE_BYTES_MAX => Ok(None),
         CallBody::Inline(bytes) => {
             let stored = api.keep_body(id, tenant, std::mem::take(bytes)).await?;
             call.body = CallBody::Stored(stored);
-            Ok(())
+            Ok(Some(stored))
         }
-        CallBody::Stored(name) => api.use_body(id, tenant, name).await,
+        CallBody::Stored(name) => {
+            api.use_body(id, tenant, name).await?;
+            Ok(Some(*name))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The parts of the delivery that routes look at: large bodies, gates, signing secrets.
 
 use redrive_core::{Job, JobId, Tenant};
-use redrive_delivery::bodies::{ClaimError, PutError, claim_for};
+use redrive_delivery::bodies::{ClaimError, PutError, claim_for, release};
 use redrive_delivery::gate::{HoldKind, OriginState, OriginStatus};
 use redrive_delivery::secrets::VaultError;
 use redrive_delivery::{BodyRef, Target};
@@ -21,9 +21,8 @@ pub(crate) struct GateHold {
 impl Api {
     /// Puts a large body into the object store for a task that is about to be.
     pub(crate) async fn keep_body(&self, task: JobId, tenant: &Tenant, bytes: Vec<u8>) -> Answer<BodyRef> {
-        let bytes = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(bytes.into())]);
         let now = crate::api::now();
-        let body = self.parts.bodies.put(&*self.store, tenant, bytes, now).await?;
+        let body = self.parts.bodies.put_bytes(&*self.store, tenant, bytes, now).await?;
         claim_for(&*self.store, &body, tenant, task, now).await?;
         Ok(body)
     }
@@ -31,6 +30,14 @@ impl Api {
     /// Lets a task that is about to be use a body that its tenant has uploaded.
     pub(crate) async fn use_body(&self, task: JobId, tenant: &Tenant, body: &BodyRef) -> Answer<()> {
         Ok(claim_for(&*self.store, body, tenant, task, crate::api::now()).await?)
+    }
+
+    /// Takes back what [`Api::keep_body`] or [`Api::use_body`] did for a task that an enqueue found to be a repeat: another
+    /// request was faster. What cannot be taken back now is left to the collector.
+    pub(crate) async fn release_body(&self, task: JobId, tenant: &Tenant, body: &BodyRef) {
+        if let Err(error) = release(&*self.store, body, tenant, task).await {
+            tracing::debug!(%task, %error, "the claim of a body for a repeated request could not be taken back");
+        }
     }
 
     /// Refuses the name of a secret that the tenant does not have.

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::api::{self, Api};
 use crate::auth::Caller;
+use crate::creation::ReadyTask;
 use crate::error::Answer;
 use crate::walk::{PATIENCE, walk};
 use crate::wire::event::TaskEvent;
@@ -16,8 +17,7 @@ use crate::wire::status::Status;
 use crate::wire::task::Task;
 
 impl Api {
-    /// Adds tasks, in one commit.
-    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
@@ -29,6 +29,32 @@ impl Api {
             self.metrics.created(answers.iter().filter(is_new).count());
         }
         answer
+    }
+
+    /// Adds tasks, in one commit, each with how it is shown. A body that was stored or claimed for a repeat is let go.
+    pub(crate) async fn enqueue_all(
+        &self,
+        tasks: Vec<ReadyTask>,
+    ) -> Result<Vec<(Enqueued, Task)>, StoreError> {
+        let mut shown = Vec::with_capacity(tasks.len());
+        let mut jobs = Vec::with_capacity(tasks.len());
+        for ReadyTask { job, task, body } in tasks {
+            shown.push((task, body.map(|body| (job.id, job.tenant.clone(), body))));
+            jobs.push(job);
+        }
+        let answers = self.enqueue(jobs).await?;
+        let mut enqueued = Vec::with_capacity(answers.len());
+        for (answer, (task, body)) in answers.into_iter().zip(shown) {
+            match (answer, body) {
+                (Enqueued::Created(_), _) | (_, None) => {}
+                (
+                    Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Replaced(_),
+                    Some((id, tenant, body)),
+                ) => self.release_body(id, &tenant, &body).await,
+            }
+            enqueued.push((answer, task));
+        }
+        Ok(enqueued)
     }
 
     /// Whether a job is a task: a store may hold the library's jobs too.

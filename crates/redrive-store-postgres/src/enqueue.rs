@@ -131,6 +131,14 @@ pub(crate) async fn enqueue(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<Enqueu
     add_all(&mut &*inner.pool, &lanes, inner.manual_now(), jobs).await
 }
 
+/// What an enqueue of each job would find in its way.
+pub(crate) async fn find(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<Option<Enqueued>>, StoreError> {
+    let mut results = vec![None; jobs.len()];
+    let all: Vec<usize> = (0..jobs.len()).collect();
+    existing(&mut &*inner.pool, jobs, &all, &mut results).await?;
+    Ok(results)
+}
+
 /// Whether something may have become claimable by it.
 pub(crate) fn wakes(enqueued: &Enqueued) -> bool {
     match enqueued {

@@ -158,6 +158,11 @@ impl Store for PostgresStore {
         discard::discard(&self.inner, &ids).await
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        check_batch(jobs.len())?;
+        enqueue::find(&self.inner, &jobs).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         check_batch(ids.len())?;
         get::get(&self.inner, &ids).await

@@ -82,11 +82,8 @@ local function add()
     row[field] = arg()
   end
   if row.key then
-    local known = call('GET', P .. 'key:' .. row.tenant .. '\31' .. row.key)
-    if known then
-      local other, print = known:match('^(%x+):(.*)$')
-      return print == row.print and 'existing' or 'conflict', other
-    end
+    local answer, other = key_holder(row.tenant, row.key, row.print)
+    if answer then return answer, other end
     call('SET', P .. 'key:' .. row.tenant .. '\31' .. row.key, id .. ':' .. row.print)
   end
   if row.unique then

@@ -6,6 +6,7 @@ use redrive_core::{JobId, NewJob, Start, StoreError, Timestamp};
 use crate::arguments::Arguments;
 use crate::homes::Home;
 use crate::open::{Inner, Spread};
+use crate::row::hex;
 use crate::{answer, row, script};
 
 /// Whether something may have become claimable.
@@ -25,6 +26,26 @@ pub(crate) async fn enqueue(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<Enqueu
             }
         });
         each.collect()
+    };
+    inner.run_in(&homes(inner, jobs).await?, spread, read_all).await
+}
+
+/// What an enqueue of each job would find in its way.
+pub(crate) async fn find(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<Option<Enqueued>>, StoreError> {
+    let spread = Spread::of(&script::FIND, |arguments: &mut Arguments, n| {
+        let (job, asked) = (&jobs[n], jobs[n].idempotency.as_ref());
+        arguments.id(job.id);
+        arguments.text(&job.tenant);
+        arguments.text(asked.map(|asked| asked.key.as_str()).unwrap_or_default());
+        arguments.text(asked.map(|asked| hex(&asked.fingerprint)).unwrap_or_default());
+    });
+    let read_all = |_, value| {
+        let words = answer::texts(value)?;
+        let one = |pair: &[String]| match pair[0].as_str() {
+            "free" => Ok(None),
+            word => read(word, answer::id(&pair[1])?).map(Some),
+        };
+        words.chunks_exact(2).map(one).collect()
     };
     inner.run_in(&homes(inner, jobs).await?, spread, read_all).await
 }

@@ -119,6 +119,11 @@ impl Store for RedisStore {
         discard::discard(&self.inner, &ids).await
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        check_batch(jobs.len())?;
+        enqueue::find(&self.inner, &jobs).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         check_batch(ids.len())?;
         get::get(&self.inner, &ids).await

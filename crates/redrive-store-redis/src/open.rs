@@ -33,11 +33,13 @@ pub struct Options {
     pub patience: Duration,
     /// Attempts kept of each job; the oldest go first. 1,000 by default.
     pub attempts_kept: usize,
+    /// Whether a place without a store becomes one, which it does by default; it is refused otherwise.
+    pub create: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: None, patience: Duration::from_secs(15), attempts_kept: 1_000 }
+        Self { clock: None, patience: Duration::from_secs(15), attempts_kept: 1_000, create: true }
     }
 }
 
@@ -101,7 +103,7 @@ async fn open(address: Address, options: Options) -> Result<Opened, StoreError> 
     // Its own connection: leases are renewed however busy the others are.
     let one = Address { connections: 1, ..address.clone() };
     let heartbeats = Link::open(&one, options.patience).await?;
-    let layout = layout(&link, &address).await?;
+    let layout = layout(&link, &address, options.create).await?;
     let wakes = Arc::new(watch::channel(0).0);
     let told = Arc::new(Notify::new());
     let ears = Ears::open(&address, &link, &layout, wakes.clone(), told.clone()).await?;
@@ -112,13 +114,16 @@ async fn open(address: Address, options: Options) -> Result<Opened, StoreError> 
 const LAYOUT: u32 = 1;
 
 /// Agrees with everyone else on how jobs are spread: the first to open a store says how.
-async fn layout(link: &Link, address: &Address) -> Result<Layout, StoreError> {
+async fn layout(link: &Link, address: &Address, create: bool) -> Result<Layout, StoreError> {
     let wanted = Layout {
         prefix: address.prefix.clone(),
         partitions: address.partitions.unwrap_or(PARTITIONS),
         spread_by: address.spread_by.unwrap_or(SpreadBy::Tenant),
     };
     let name = format!("{}layout", wanted.records_tag());
+    if !create && link.send(redis::cmd("EXISTS").arg(&name)).await.sorted()? == Value::Int(0) {
+        return Err(StoreError::Refused(format!("there is no store under the prefix {:?}", wanted.prefix)));
+    }
     let mut fields = Vec::new();
     let asked = [
         ("layout", LAYOUT.to_string()),

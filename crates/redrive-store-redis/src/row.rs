@@ -154,7 +154,7 @@ pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
     bytes?.try_into().ok()
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

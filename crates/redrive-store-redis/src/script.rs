@@ -30,9 +30,10 @@ scripts! {
     CLAIM: ["shard", "merge", "lease", "claim"];
     COMPLETE: ["shard", "complete"];
     DISCARD: ["shard", "remove", "discard"];
-    ENQUEUE: ["shard", "add", "enqueue"];
+    ENQUEUE: ["shard", "known", "add", "enqueue"];
     EXPORT: ["shard", "export"];
     EXTEND: ["shard", "extend"];
+    FIND: ["shard", "known", "find"];
     FORGET: ["shard", "forget"];
     GET: ["shard", "get"];
     HEADS: ["shard", "heads"];
@@ -52,11 +53,11 @@ scripts! {
     RECORD_SCAN: ["record_scan"];
     RECORD_WRITE: ["record_write"];
     REDRIVE: ["shard", "redrive"];
-    REMEMBER: ["shard", "add", "remember"];
+    REMEMBER: ["shard", "known", "add", "remember"];
     RESUME: ["shard", "go_on", "resume"];
     RUN_NOW: ["shard", "run_now"];
     SEAL: ["shard", "seal"];
-    SETTLE: ["shard", "add", "settle"];
+    SETTLE: ["shard", "known", "add", "settle"];
     SIGNAL: ["shard", "signal"];
     STATS: ["shard", "stats"];
     TAKE: ["shard", "lease", "take"];

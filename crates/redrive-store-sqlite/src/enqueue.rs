@@ -3,7 +3,7 @@
 use redrive_core::store::Enqueued;
 use redrive_core::time::ceil_ms;
 use redrive_core::{JobId, NewJob, Order, State, StoreError, Timestamp};
-use rusqlite::{CachedStatement, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 use crate::error::Sorted;
@@ -94,27 +94,34 @@ fn add(
     Ok(added == 1)
 }
 
+/// What an enqueue of each job would find in its way.
+pub(crate) fn find(conn: &Connection, jobs: &[NewJob]) -> Result<Vec<Option<Enqueued>>, StoreError> {
+    jobs.iter().map(|job| known(conn, job)).collect()
+}
+
 /// Whether an id is taken.
-pub(crate) fn exists(tx: &Tx<'_>, id: JobId) -> Result<bool, StoreError> {
-    let mut by_id = tx.conn.prepare_cached(include_str!("../sql/enqueue_by_id.sql")).sorted()?;
+pub(crate) fn exists(conn: &Connection, id: JobId) -> Result<bool, StoreError> {
+    let mut by_id = conn.prepare_cached(include_str!("../sql/enqueue_by_id.sql")).sorted()?;
     by_id.exists([id.0.as_bytes()]).sorted()
 }
 
-/// What was there instead: the job itself from an earlier try, or the holder of its key.
+/// What was there instead of a job that could not be added.
 fn existing(tx: &Tx<'_>, job: &NewJob) -> Result<Enqueued, StoreError> {
-    if exists(tx, job.id)? {
-        return Ok(Enqueued::Existing(job.id));
-    }
     let lost = || StoreError::Failed("an enqueue met a conflict with no job behind it".into());
-    let wanted = job.idempotency.as_ref().ok_or_else(lost)?;
-    let mut by_key = tx.conn.prepare_cached(include_str!("../sql/enqueue_by_key.sql")).sorted()?;
+    known(tx.conn, job)?.ok_or_else(lost)
+}
+
+/// What stands in a job's way: the job itself from an earlier try, or the holder of its key.
+fn known(conn: &Connection, job: &NewJob) -> Result<Option<Enqueued>, StoreError> {
+    if exists(conn, job.id)? {
+        return Ok(Some(Enqueued::Existing(job.id)));
+    }
+    let Some(wanted) = &job.idempotency else { return Ok(None) };
+    let mut by_key = conn.prepare_cached(include_str!("../sql/enqueue_by_key.sql")).sorted()?;
     let holder = by_key.query_row((job.tenant.as_str(), wanted.key.as_str()), |row| {
         Ok((JobId(Uuid::from_bytes(row.get(0)?)), row.get::<_, Option<Vec<u8>>>(1)?))
     });
-    let (id, fingerprint) = holder.optional().sorted()?.ok_or_else(lost)?;
-    if fingerprint.as_deref() == Some(wanted.fingerprint.as_slice()) {
-        Ok(Enqueued::Existing(id))
-    } else {
-        Ok(Enqueued::Conflict(id))
-    }
+    let Some((id, fingerprint)) = holder.optional().sorted()? else { return Ok(None) };
+    let same = fingerprint.as_deref() == Some(wanted.fingerprint.as_slice());
+    Ok(Some(if same { Enqueued::Existing(id) } else { Enqueued::Conflict(id) }))
 }

@@ -129,6 +129,11 @@ impl Store for SqliteStore {
         self.inner.write(move |tx| discard::discard(tx, &ids)).await
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        check_batch(jobs.len())?;
+        self.inner.read(move |conn, _| enqueue::find(conn, &jobs)).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         check_batch(ids.len())?;
         self.inner.read(move |conn, lanes| get::get(conn, lanes, &ids)).await

@@ -13,7 +13,7 @@ use crate::writer::Tx;
 /// What becomes of a job whose unique key is taken; nothing when it may be added.
 pub(crate) fn meet(tx: &mut Tx<'_>, job: &NewJob, start: Timestamp) -> Result<Option<Enqueued>, StoreError> {
     let Some(unique) = &job.unique else { return Ok(None) };
-    if exists(tx, job.id)? {
+    if exists(tx.conn, job.id)? {
         return Ok(Some(Enqueued::Existing(job.id)));
     }
     let Some(holder) = holder(tx, &job.tenant, &job.kind, &unique.key)? else { return Ok(None) };

@@ -169,6 +169,10 @@ impl Store for FaultyStore {
         self.change(self.store.discard(ids)).await
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        self.call(self.store.find(jobs)).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         self.call(self.store.get(ids)).await
     }

@@ -100,6 +100,10 @@ impl Store for ModelStore {
         self.step(|model, now| model.discard(&ids, now))
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        self.step(|model, _| model.find(&jobs))
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         self.step(|model, _| model.get(&ids))
     }

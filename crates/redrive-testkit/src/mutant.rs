@@ -35,6 +35,8 @@ pub enum Flaw {
     UniqueIgnored,
     /// A key means the same whatever is asked for under it.
     FingerprintIgnored,
+    /// A look for the holder of a key never finds one.
+    FindBlind,
     /// What stands before an illegal job is added.
     BatchHalfApplied,
     /// A claim charges no attempt.
@@ -235,6 +237,10 @@ impl Store for Mutant {
 
     async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
         self.flawed_discard(ids).await
+    }
+
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        self.flawed_find(jobs).await
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {

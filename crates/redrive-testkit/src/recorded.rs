@@ -146,6 +146,10 @@ impl Store for Recorded {
         Ok(answers)
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        self.store.find(jobs).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         self.store.get(ids).await
     }

@@ -9,10 +9,11 @@ use redrive_testkit::mutant::{Flaw, Mutant};
 use redrive_testkit::{ModelStore, check_against_model};
 
 /// Each flaw with the behaviour that must name it.
-const FLAWS: [(Flaw, &str); 75] = [
+const FLAWS: [(Flaw, &str); 76] = [
     (Flaw::EnqueueForgets, "claim::takes_the_highest_priority_then_the_earliest_due_then_the_smallest_id"),
     (Flaw::KeyIgnored, "enqueue::the_same_key_finds_the_first_job"),
     (Flaw::FingerprintIgnored, "enqueue::the_same_key_with_another_request_is_a_conflict"),
+    (Flaw::FindBlind, "enqueue::a_find_answers_as_an_enqueue_would"),
     (Flaw::BatchHalfApplied, "enqueue::an_illegal_job_refuses_the_whole_batch"),
     (Flaw::ClaimFree, "claim::takes_lease_attempt_and_epoch_in_one_write"),
     (Flaw::ClaimKeepsEpoch, "settle::an_older_epoch_changes_nothing"),

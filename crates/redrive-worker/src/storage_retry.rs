@@ -180,6 +180,10 @@ impl Store for RetryingStore {
         self.inner.discard(ids).await
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        self.inner.find(jobs).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         self.inner.get(ids).await
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use redrive_core::NewJob;
+use redrive_core::store::Enqueued;
 
+use crate::bodies::UnconfirmedBody;
 use crate::{Error, Redrive};
 
 /// Sees every job before it is enqueued through a handle, and may change or refuse it. A closure from [`NewJob`] to
@@ -51,10 +53,42 @@ impl Redrive {
     }
 
     /// Leads a job past everything that may change or refuse it, and sets a payload aside that is too large for a row.
-    pub(crate) async fn admit(&self, mut job: NewJob) -> Result<NewJob, Error> {
+    pub(crate) async fn admit(&self, job: NewJob) -> Result<NewJob, Error> {
+        self.set_aside(self.pass_middleware(job).await?).await
+    }
+
+    /// Leads a job past everything that may change or refuse it.
+    pub(crate) async fn pass_middleware(&self, mut job: NewJob) -> Result<NewJob, Error> {
         for gate in &*self.gates {
             job = gate.admit(job).await?;
         }
-        self.set_aside(job).await
+        Ok(job)
+    }
+
+    /// Enqueues jobs that have passed the middleware, with answers in their order. A large payload is set aside first, unless
+    /// its job repeats an earlier one.
+    pub(crate) async fn add(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+        let mut answers = self.find_repeats(&mut jobs).await?;
+        let mut new = Vec::with_capacity(jobs.len());
+        for (job, known) in jobs.into_iter().zip(&answers) {
+            if known.is_none() {
+                new.push(self.set_aside(job).await?);
+            }
+        }
+        let mut added = self.add_prepared(new).await?.into_iter();
+        answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = added.next());
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Enqueues jobs whose large payloads are set aside, and notes which job has each.
+    async fn add_prepared(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let bodies: Vec<Option<UnconfirmedBody>> = jobs.iter().map(UnconfirmedBody::of).collect();
+        let answers = self.backend().enqueue(jobs).await?;
+        let led_to = |(body, answer): (Option<_>, &Enqueued)| body.map(|body| (body, answer.id()));
+        self.confirm(bodies.into_iter().zip(&answers).filter_map(led_to).collect()).await;
+        Ok(answers)
     }
 }

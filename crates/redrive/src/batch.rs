@@ -62,10 +62,11 @@ impl Redrive {
     async fn enqueue_batch(&self, batch: Vec<Enqueue>) -> Result<Vec<Enqueued>, Error> {
         let mut jobs = Vec::with_capacity(batch.len());
         for enqueue in batch {
-            jobs.push(enqueue.job().await?.1);
+            let (redrive, job) = enqueue.draft_job().await?;
+            jobs.push(redrive.pass_middleware(job).await?);
         }
         let span = tracing::info_span!("enqueue", count = jobs.len());
         span.in_scope(|| jobs.iter().for_each(trace::tell_of));
-        Ok(self.backend().enqueue(jobs).instrument(span).await?)
+        self.add(jobs).instrument(span).await
     }
 }

@@ -5,7 +5,8 @@ mod kept;
 #[cfg(not(feature = "bodies"))]
 mod none;
 
-use redrive_core::{Job, Outcome};
+use redrive_core::store::Enqueued;
+use redrive_core::{Deferral, Job, JobId, NewJob, Outcome, Tenant, UniqueRule};
 
 use crate::Redrive;
 
@@ -27,7 +28,48 @@ impl Redrive {
     }
 }
 
-/// Another worker may be able to: that is a failure, and no reason to give the job up.
-fn unequipped(needs: &str) -> Outcome {
-    Outcome::fail(format!("the payload is in an object store, for which this worker {needs}"))
+/// The body of a job that may have replaced another: the store says only with the enqueue which job has it then.
+#[derive(Debug)]
+pub(crate) struct UnconfirmedBody {
+    tenant: Tenant,
+    reference: Vec<u8>,
+}
+
+impl UnconfirmedBody {
+    /// That of a job whose large payload was set aside.
+    pub(crate) fn of(job: &NewJob) -> Option<Self> {
+        let reference = job.payload.strip_prefix(REFERENCE).filter(|_| may_replace(job))?;
+        Some(Self { tenant: job.tenant.clone(), reference: reference.to_vec() })
+    }
+}
+
+/// Bodies with the jobs that they went to, once those are committed.
+#[derive(Debug, Default)]
+pub(crate) struct Confirmations(Vec<(UnconfirmedBody, JobId)>);
+
+impl Confirmations {
+    /// Notes which job an enqueue inside a transaction led to.
+    pub(crate) fn note(&mut self, job: &NewJob, answer: Enqueued) {
+        self.0.extend(UnconfirmedBody::of(job).map(|body| (body, answer.id())));
+    }
+}
+
+impl FromIterator<(UnconfirmedBody, JobId)> for Confirmations {
+    fn from_iter<I: IntoIterator<Item = (UnconfirmedBody, JobId)>>(bodies: I) -> Self {
+        Self(bodies.into_iter().collect())
+    }
+}
+
+fn may_replace(job: &NewJob) -> bool {
+    job.unique.as_ref().is_some_and(|unique| unique.rule == UniqueRule::Replace)
+}
+
+fn put_off(job: &Job, reason: String) -> Outcome {
+    tracing::warn!(job = %job.id, %reason, "attempt put off");
+    Outcome::Defer(Deferral::with_backoff(job.epoch, reason))
+}
+
+/// Another worker may be able to, so the job waits.
+fn unequipped(job: &Job, needs: &str) -> Outcome {
+    put_off(job, format!("the payload is in an object store, for which this worker {needs}"))
 }

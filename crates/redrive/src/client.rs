@@ -70,6 +70,29 @@ impl Redrive {
         }
     }
 
+    /// Opens a store that several nodes can share, without changing it: one of an older release, or none at all, is refused.
+    pub async fn open_unchanged(address: &str) -> Result<Self, Error> {
+        match Place::of(address)? {
+            #[cfg(feature = "postgres")]
+            Place::Postgres(address) => {
+                let options = PostgresOptions { migrate: false, ..PostgresOptions::default() };
+                Ok(Self::on_postgres(PostgresStore::open(address, options).await?))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Place::Postgres(_) => Err(open::lacks("postgres")),
+            #[cfg(feature = "redis")]
+            Place::Redis(address) => {
+                let options = RedisOptions { create: false, ..RedisOptions::default() };
+                Ok(Self::on(Arc::new(RedisStore::open(address, options).await?)))
+            }
+            #[cfg(not(feature = "redis"))]
+            Place::Redis(_) => Err(open::lacks("redis")),
+            Place::Sqlite(_) => Err(Error::Address(
+                "a SQLite file cannot be opened without bringing it up to date".to_owned(),
+            )),
+        }
+    }
+
     /// A handle on a store that is open already.
     pub fn on(backend: Arc<dyn Backend>) -> Self {
         Self::of(Inner {

@@ -12,6 +12,8 @@ use redrive_core::{
 
 use tracing::Instrument as _;
 
+#[cfg(feature = "postgres")]
+use crate::bodies::Confirmations;
 use crate::trace::{Trace, enqueue_span};
 use crate::{Error, Redrive, Task};
 
@@ -176,7 +178,9 @@ impl Enqueue {
     ) -> Result<Enqueued, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
-        only(redrive.postgres()?.enqueue_in(transaction, vec![job]).instrument(span).await?)
+        let enqueued =
+            redrive.postgres()?.enqueue_in(transaction, vec![job.clone()]).instrument(span).await?;
+        redrive.confirm_before_commit(&job, only(enqueued)?).await
     }
 
     /// Enqueues it inside a transaction of sqlx's on the store's database; pass `&mut *transaction`.
@@ -187,13 +191,16 @@ impl Enqueue {
     ) -> Result<Enqueued, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
-        only(redrive.postgres()?.enqueue_in_sqlx(transaction, vec![job]).instrument(span).await?)
+        let enqueued =
+            redrive.postgres()?.enqueue_in_sqlx(transaction, vec![job.clone()]).instrument(span).await?;
+        redrive.confirm_before_commit(&job, only(enqueued)?).await
     }
 
     async fn send(self) -> Result<Enqueued, Error> {
-        let (redrive, job) = self.job().await?;
+        let (redrive, job) = self.draft_job().await?;
+        let job = redrive.pass_middleware(job).await?;
         let span = enqueue_span(&job);
-        only(redrive.backend().enqueue(vec![job]).instrument(span).await?)
+        only(redrive.add(vec![job]).instrument(span).await?)
     }
 
     /// The job as it was admitted, whose policy is in the store when this returns.
@@ -223,6 +230,18 @@ impl Enqueue {
             job = job.with_key(key);
         }
         Ok((self.redrive, job))
+    }
+}
+
+impl Redrive {
+    /// Notes which job has the large payload of an enqueue in a transaction that someone else will commit. Rolled back, that
+    /// job does not name the payload, which is removed then.
+    #[cfg(feature = "postgres")]
+    async fn confirm_before_commit(&self, job: &NewJob, answer: Enqueued) -> Result<Enqueued, Error> {
+        let mut bodies = Confirmations::default();
+        bodies.note(job, answer);
+        self.confirm(bodies).await;
+        Ok(answer)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::{Job, Outcome};
+use redrive_core::{Deferral, Job, Outcome};
 use redrive_worker::{Handler, Settler};
 use tracing::Instrument as _;
 
@@ -64,7 +64,8 @@ impl Handler for Handle {
             Ok(history) => history,
             Err(error) => {
                 tracing::warn!(job = %attempt.job.id, %error, "attempt put off: its steps could not be read");
-                return Outcome::Park(READ_AGAIN);
+                let reason = format!("its steps could not be read: {error}");
+                return Outcome::Defer(Deferral::of_job(READ_AGAIN, reason));
             }
         };
         let cx = Context::new(attempt, redrive.clone(), states.clone(), history);

@@ -99,7 +99,7 @@ pub use error::{Error, JobError};
 pub use event::Event;
 pub use middleware::{Middleware, Next};
 pub use migrate::migrate;
-pub use open::{check_address, shown};
+pub use open::{check_address, is_shared, shown};
 pub use prepare::Prepared;
 pub use result::{ResultError, Waiting};
 pub use schedule::{Missed, Schedule, Scheduled};

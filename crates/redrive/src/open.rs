@@ -67,6 +67,19 @@ pub fn check_address(address: &str) -> Result<(), Error> {
     Place::of(address).map(drop)
 }
 
+/// Whether the store at `address` is one that nodes on several machines can share. A SQLite file is not.
+///
+/// ```
+/// assert!(redrive::is_shared("postgres://db/jobs")? && !redrive::is_shared("sqlite:redrive.db")?);
+/// # Ok::<_, redrive::Error>(())
+/// ```
+pub fn is_shared(address: &str) -> Result<bool, Error> {
+    match Place::of(address)? {
+        Place::Sqlite(_) => Ok(false),
+        Place::Postgres(_) | Place::Redis(_) => Ok(true),
+    }
+}
+
 /// The address as it may be shown: a password in it is hidden.
 ///
 /// ```

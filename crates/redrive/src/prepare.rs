@@ -13,6 +13,12 @@ impl Prepared {
     pub fn id(&self) -> crate::JobId {
         self.0.id
     }
+
+    /// The job as it will be enqueued. One under a unique key may find another job in its place, which the answer to its
+    /// enqueue names.
+    pub fn job(&self) -> &NewJob {
+        &self.0
+    }
 }
 
 impl Enqueue {

@@ -3,27 +3,42 @@
 use redrive_store_sqlite::Transaction;
 use redrive_store_sqlite::rusqlite::Connection;
 
+use crate::bodies::Confirmations;
 use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's file.
-pub struct SqliteTransaction<'a, 'b, 'c>(pub(crate) &'a mut Transaction<'b, 'c>);
+pub struct SqliteTransaction<'a, 'b, 'c> {
+    tx: &'a mut Transaction<'b, 'c>,
+    bodies: Confirmations,
+}
 
-impl SqliteTransaction<'_, '_, '_> {
+impl<'a, 'b, 'c> SqliteTransaction<'a, 'b, 'c> {
+    pub(crate) fn new(tx: &'a mut Transaction<'b, 'c>) -> Self {
+        Self { tx, bodies: Confirmations::default() }
+    }
+
+    /// What is to be confirmed once it is committed.
+    pub(crate) fn into_bodies(self) -> Confirmations {
+        self.bodies
+    }
+
     /// The connection, for tables of the application's own. It must not be told to begin, commit or roll back.
     pub fn connection(&self) -> &Connection {
-        self.0.connection()
+        self.tx.connection()
     }
 
     /// Enqueues a task: with the commit it is there, and rolled back it never was.
     pub fn enqueue(&mut self, task: &Prepared) -> Result<Enqueued, Error> {
-        let answer = self.0.enqueue(std::slice::from_ref(&task.0))?.pop();
-        answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))
+        let answer = self.tx.enqueue(std::slice::from_ref(&task.0))?.pop();
+        let answer = answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))?;
+        self.bodies.note(&task.0, answer);
+        Ok(answer)
     }
 
     /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
     /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
     pub fn cancel(&mut self, id: JobId) -> Result<Cancelled, Error> {
-        Ok(self.0.cancel(&[id])?.pop().unwrap_or(Cancelled::NotFound))
+        Ok(self.tx.cancel(&[id])?.pop().unwrap_or(Cancelled::NotFound))
     }
 }
 
@@ -58,6 +73,13 @@ impl Redrive {
         T: Send + 'static,
         F: FnMut(&mut SqliteTransaction<'_, '_, '_>) -> Result<T, Error> + Send + 'static,
     {
-        self.sqlite()?.transact(move |tx| body(&mut SqliteTransaction(tx))).await?
+        let work = move |tx: &mut Transaction<'_, '_>| {
+            let mut tx = SqliteTransaction::new(tx);
+            let value = body(&mut tx)?;
+            Ok::<_, Error>((value, tx.into_bodies()))
+        };
+        let (value, bodies) = self.sqlite()?.transact(work).await??;
+        self.confirm(bodies).await;
+        Ok(value)
     }
 }

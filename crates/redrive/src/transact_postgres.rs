@@ -1,29 +1,46 @@
 //! Enqueues together with an application's own writes to the same Postgres database, on the store's connections.
 
+use std::sync::{Mutex, PoisonError};
+
 use redrive_store_postgres::tokio_postgres::Client;
 use redrive_store_postgres::{OpenTransaction, Work};
 
+use crate::bodies::Confirmations;
 use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's database.
-pub struct PostgresTransaction<'a>(pub(crate) &'a OpenTransaction<'a>);
+pub struct PostgresTransaction<'a> {
+    tx: &'a OpenTransaction<'a>,
+    bodies: Mutex<Confirmations>,
+}
 
-impl PostgresTransaction<'_> {
+impl<'a> PostgresTransaction<'a> {
+    pub(crate) fn new(tx: &'a OpenTransaction<'a>) -> Self {
+        Self { tx, bodies: Mutex::default() }
+    }
+
+    /// What is to be confirmed once it is committed.
+    pub(crate) fn into_bodies(self) -> Confirmations {
+        self.bodies.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The connection, for tables of the application's own. It must not be told to begin, commit or roll back.
     pub fn client(&self) -> &Client {
-        self.0.client()
+        self.tx.client()
     }
 
     /// Enqueues a task: with the commit it is there, and rolled back it never was.
     pub async fn enqueue(&self, task: &Prepared) -> Result<Enqueued, Error> {
-        let answer = self.0.enqueue(std::slice::from_ref(&task.0)).await?.pop();
-        answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))
+        let answer = self.tx.enqueue(std::slice::from_ref(&task.0)).await?.pop();
+        let answer = answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))?;
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner).note(&task.0, answer);
+        Ok(answer)
     }
 
     /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
     /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
     pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
-        Ok(self.0.cancel(&[id]).await?.pop().unwrap_or(Cancelled::NotFound))
+        Ok(self.tx.cancel(&[id]).await?.pop().unwrap_or(Cancelled::NotFound))
     }
 }
 
@@ -55,6 +72,15 @@ impl Redrive {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a PostgresTransaction<'a>) -> Work<'a, T, Error> + Send + 'static,
     {
-        self.postgres()?.transact(|tx| Box::pin(async move { body(&PostgresTransaction(tx)).await })).await?
+        let committed = self.postgres()?.transact(move |tx| {
+            Box::pin(async move {
+                let tx = PostgresTransaction::new(tx);
+                let value = body(&tx).await?;
+                Ok::<_, Error>((value, tx.into_bodies()))
+            })
+        });
+        let (value, bodies) = committed.await??;
+        self.confirm(bodies).await;
+        Ok(value)
     }
 }

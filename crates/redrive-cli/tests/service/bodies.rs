@@ -41,9 +41,10 @@ pub(crate) fn noise(bytes: usize) -> Bytes {
     noise.into()
 }
 
-/// The files of the object store.
+/// The files of the object store, but for the one that names it.
 fn stored(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = entries.filter(|path| !path.ends_with(".redrive-bodies-id"));
     entries.flat_map(|path| if path.is_dir() { stored(&path) } else { vec![path] }).collect()
 }
 

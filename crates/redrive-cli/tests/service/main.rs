@@ -9,6 +9,7 @@ mod document;
 mod escalation;
 mod events;
 mod grpc;
+mod identity;
 mod jobs;
 mod nodes;
 mod outage;

@@ -7,13 +7,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::Enqueued;
-use redrive_core::{Job, JobId, NewJob};
+use redrive_core::{IdempotencyKey, Job, JobId};
 use serde_json::value::RawValue;
 
 use super::tasks::reused;
 use crate::api::Api;
 use crate::auth::{Caller, Writer};
-use crate::creation::{Draft, Origin, draft};
+use crate::creation::{Draft, Origin, ReadyTask, draft, find_repeats};
 use crate::error::{Answer, Problem};
 use crate::extract::{self, Json};
 use crate::wire::task::{BatchAnswer, BatchItem, BatchRequest, Task};
@@ -44,14 +44,13 @@ pub(super) async fn create(
             draft => drafts.push(draft),
         }
     }
-    let (jobs, drafts) = split(drafts);
-    let answers = api.enqueue(jobs).await?;
+    let (ready, slots) = place_all(&api, drafts).await?;
+    let answers = answers_of(slots, api.enqueue_all(ready).await?);
     let existing = existing(&api, &answers).await?;
-    let mut answers = answers.into_iter();
     let mut items = Vec::with_capacity(count);
-    for draft in drafts {
-        let answered = match draft {
-            Ok(task) => settle(&api, &caller, task, answers.next(), &existing).await,
+    for answer in answers {
+        let answered = match answer {
+            Ok((answer, task)) => settle(&api, &caller, task, answer, &existing).await,
             Err(problem) => Err(problem),
         };
         items.push(answered.unwrap_or_else(refused));
@@ -63,22 +62,79 @@ async fn read(api: &Arc<Api>, caller: &Caller, item: &RawValue, origin: &Origin)
     draft(api, caller, extract::parse(item.get().as_bytes())?, origin).await
 }
 
-fn split(drafts: Vec<Answer<Draft>>) -> (Vec<NewJob>, Vec<Answer<Task>>) {
-    let mut jobs = Vec::with_capacity(drafts.len());
-    let tasks = drafts.into_iter().map(|draft| {
-        draft.map(|draft| {
-            jobs.push(draft.job);
-            draft.task
-        })
-    });
-    let tasks = tasks.collect();
-    (jobs, tasks)
+/// Where the answer to an item comes from.
+enum Slot {
+    /// It is enqueued.
+    Enqueued,
+    /// The same request under the same key is enqueued, as the one of this number among those that are.
+    SameAs(usize),
+    /// The same request, or another one under the same key, was there before.
+    Known(Enqueued),
+    /// It was refused.
+    Refused(Problem),
+}
+
+/// Stores or claims the bodies of the items that are no repeats.
+async fn place_all(api: &Arc<Api>, drafts: Vec<Answer<Draft>>) -> Answer<(Vec<ReadyTask>, Vec<Slot>)> {
+    let sound: Vec<&Draft> = drafts.iter().flatten().collect();
+    let mut repeats = find_repeats(api, &sound).await?.into_iter();
+    let (mut ready, mut slots) = (Vec::with_capacity(drafts.len()), Vec::with_capacity(drafts.len()));
+    let mut seen: HashMap<IdempotencyKey, ([u8; 32], usize)> = HashMap::new();
+    for draft in drafts {
+        let draft = match draft {
+            Ok(draft) => draft,
+            Err(problem) => {
+                slots.push(Slot::Refused(problem));
+                continue;
+            }
+        };
+        if let Some(known) = repeats.next().flatten() {
+            slots.push(Slot::Known(known));
+            continue;
+        }
+        let asked = draft.key_with_body().cloned();
+        let same = asked
+            .as_ref()
+            .and_then(|asked| seen.get(&asked.key).filter(|(print, _)| *print == asked.fingerprint));
+        if let Some((_, first)) = same {
+            slots.push(Slot::SameAs(*first));
+            continue;
+        }
+        match draft.place(api).await {
+            Ok(task) => {
+                seen.extend(asked.map(|asked| (asked.key, (asked.fingerprint, ready.len()))));
+                slots.push(Slot::Enqueued);
+                ready.push(task);
+            }
+            Err(problem) if problem.is_ours() => return Err(problem),
+            Err(problem) => slots.push(Slot::Refused(problem)),
+        }
+    }
+    Ok((ready, slots))
+}
+
+/// What came of each item, with how it is shown if it is new.
+fn answers_of(slots: Vec<Slot>, enqueued: Vec<(Enqueued, Task)>) -> Vec<Answer<(Enqueued, Option<Task>)>> {
+    let ids: Vec<Enqueued> = enqueued.iter().map(|(answer, _)| *answer).collect();
+    let mut enqueued = enqueued.into_iter();
+    let missing = || Problem::internal(&"the store gave too few answers to an enqueue");
+    let mut one = |slot| match slot {
+        Slot::Refused(problem) => Err(problem),
+        Slot::Known(answer) => Ok((answer, None)),
+        Slot::Enqueued => enqueued.next().map(|(answer, task)| (answer, Some(task))).ok_or_else(missing),
+        Slot::SameAs(first) => match ids.get(first) {
+            Some(Enqueued::Created(id)) => Ok((Enqueued::Existing(*id), None)),
+            Some(answer) => Ok((*answer, None)),
+            None => Err(missing()),
+        },
+    };
+    slots.into_iter().map(&mut one).collect()
 }
 
 /// The tasks that were there before, in one read.
-async fn existing(api: &Api, answers: &[Enqueued]) -> Answer<HashMap<JobId, Job>> {
+async fn existing(api: &Api, answers: &[Answer<(Enqueued, Option<Task>)>]) -> Answer<HashMap<JobId, Job>> {
     let mut ids: Vec<JobId> = Vec::new();
-    for answer in answers {
+    for (answer, _) in answers.iter().flatten() {
         match answer {
             Enqueued::Existing(id) | Enqueued::Replaced(id) => ids.push(*id),
             Enqueued::Created(_) | Enqueued::Conflict(_) => {}
@@ -94,22 +150,23 @@ async fn existing(api: &Api, answers: &[Enqueued]) -> Answer<HashMap<JobId, Job>
 async fn settle(
     api: &Arc<Api>,
     caller: &Caller,
-    task: Task,
-    answer: Option<Enqueued>,
+    task: Option<Task>,
+    answer: Enqueued,
     existing: &HashMap<JobId, Job>,
 ) -> Answer<BatchItem> {
     match answer {
-        Some(Enqueued::Created(_)) => {
-            api.tell_created(caller, &task);
-            Ok(BatchItem { status: StatusCode::CREATED.as_u16(), task: Some(task), problem: None })
+        Enqueued::Created(_) => {
+            if let Some(task) = &task {
+                api.tell_created(caller, task);
+            }
+            Ok(BatchItem { status: StatusCode::CREATED.as_u16(), task, problem: None })
         }
-        Some(Enqueued::Existing(id) | Enqueued::Replaced(id)) => {
+        Enqueued::Existing(id) | Enqueued::Replaced(id) => {
             let job = existing.get(&id).ok_or_else(|| Problem::not_found("task", &id.to_string()))?;
             let task = Some(api.task(job).await?);
             Ok(BatchItem { status: StatusCode::OK.as_u16(), task, problem: None })
         }
-        Some(Enqueued::Conflict(id)) => Err(reused(id)),
-        None => Err(Problem::internal(&"the store gave too few answers to an enqueue")),
+        Enqueued::Conflict(id) => Err(reused(id)),
     }
 }
 

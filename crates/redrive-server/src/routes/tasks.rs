@@ -10,7 +10,7 @@ use redrive_core::{Job, JobId};
 
 use crate::api::Api;
 use crate::auth::{Caller, Reader, Writer};
-use crate::creation::{Draft, Origin, draft};
+use crate::creation::{Origin, draft, find_repeats};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Query, TaskId};
 use crate::wire::listing::TaskQuery;
@@ -41,19 +41,29 @@ pub(super) async fn create(
     headers: HeaderMap,
     Json(request): Json<TaskRequest>,
 ) -> Answer<Response> {
-    let Draft { job, task } = draft(&api, &caller, request, &Origin::of_one(&headers)?).await?;
-    match api.enqueue(vec![job]).await?.pop() {
-        Some(Enqueued::Created(_)) => {
+    let draft = draft(&api, &caller, request, &Origin::of_one(&headers)?).await?;
+    if let Some(known) = find_repeats(&api, &[&draft]).await?.pop().flatten() {
+        return repeated(&api, &caller, known).await;
+    }
+    match api.enqueue_all(vec![draft.place(&api).await?]).await?.pop() {
+        Some((Enqueued::Created(_), task)) => {
             api.tell_created(&caller, &task);
             let location = format!("/retry-tasks/{}", task.task_id);
             Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(task)).into_response())
         }
-        Some(Enqueued::Existing(id) | Enqueued::Replaced(id)) => {
-            let task = api.task(&find(&api, &caller, id).await?).await?;
+        Some((answer, _)) => repeated(&api, &caller, answer).await,
+        None => Err(Problem::internal(&"the store gave no answer to an enqueue")),
+    }
+}
+
+/// The task that an earlier request under the same key created, unless that request was another one.
+async fn repeated(api: &Arc<Api>, caller: &Caller, answer: Enqueued) -> Answer<Response> {
+    match answer {
+        Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => {
+            let task = api.task(&find(api, caller, id).await?).await?;
             Ok(([(REPLAYED, "true")], Json(task)).into_response())
         }
-        Some(Enqueued::Conflict(id)) => Err(reused(id)),
-        None => Err(Problem::internal(&"the store gave no answer to an enqueue")),
+        Enqueued::Conflict(id) => Err(reused(id)),
     }
 }
 

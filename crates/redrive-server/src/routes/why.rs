@@ -91,7 +91,12 @@ async fn held(api: &Api, job: &Job) -> Answer<Holding> {
         return Ok(hold);
     }
     if job.next_run_at > now {
-        let detail = format!("attempt {} is due in {:?}", job.attempt + 1, job.next_run_at.since(now));
+        let wait = format!("attempt {} is due in {:?}", job.attempt + 1, job.next_run_at.since(now));
+        // Of one that failed, or that its node put off because it lacks something.
+        let detail = match job.last_error.as_ref().filter(|_| job.started_at.is_some()) {
+            Some(error) => format!("{wait}; the last error was: {error}"),
+            None => wait,
+        };
         let until = Some(job.next_run_at.as_ms());
         return Ok(Holding { until, ..Holding::new(Because::Waiting, detail) });
     }

@@ -23,6 +23,8 @@ chapter!("enqueue":
     keys_belong_to_their_tenant,
     the_id_is_looked_at_before_the_key,
     repeats_within_a_batch_are_found,
+    a_find_answers_as_an_enqueue_would,
+    a_find_adds_nothing_and_takes_no_key,
     a_key_is_taken_in_every_state,
     a_discard_frees_key_and_id,
     a_prune_frees_key_and_id,
@@ -167,6 +169,43 @@ async fn repeats_within_a_batch_are_found(stage: Stage) {
     ];
     assert_eq!(answers, expected);
     assert_eq!(stage.content().await.len(), 3);
+}
+
+async fn a_find_answers_as_an_enqueue_would(stage: Stage) {
+    let of = |name: &str| NewJob { tenant: tenant(name), ..stage.new_job() };
+    let held = stage.enqueue(of("a").with_key(key("k"))).await;
+    let plain = stage.new_job();
+    let known = stage.enqueue(plain.clone()).await;
+    let other = NewJob { payload: b"other".to_vec(), ..of("a") };
+    let asked = [
+        (of("a").with_key(key("k")), Some(Enqueued::Existing(held))),
+        (other.with_key(key("k")), Some(Enqueued::Conflict(held))),
+        (of("b").with_key(key("k")), None),
+        (of("a").with_key(key("K")), None),
+        (of("a"), None),
+        (plain, Some(Enqueued::Existing(known))),
+        // A payload is not looked at, only what was asked for under the key.
+        (NewJob { payload: Vec::new(), ..of("a").with_key(key("k")) }, Some(Enqueued::Existing(held))),
+    ];
+    let (jobs, answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    assert_eq!(stage.store.find(jobs.clone()).await.expect("find"), answers);
+    for (job, answer) in jobs.into_iter().zip(answers).take(2) {
+        assert_eq!(Some(add(&stage, job).await), answer, "an enqueue says the same");
+    }
+    assert_eq!(stage.store.find(Vec::new()).await.expect("find"), []);
+    let many = (0..=BATCH_ITEMS_MAX).map(|_| stage.new_job()).collect();
+    assert_eq!(refused(stage.store.find(many).await).field, "batch");
+}
+
+async fn a_find_adds_nothing_and_takes_no_key(stage: Stage) {
+    let first = stage.new_job().with_key(key("k"));
+    let before = stage.content().await;
+    for _ in 0..2 {
+        assert_eq!(only(stage.store.find(vec![first.clone()]).await.expect("find")), None);
+    }
+    assert_eq!(stage.content().await, before);
+    let id = first.id;
+    assert_eq!(add(&stage, first).await, Enqueued::Created(id));
 }
 
 async fn a_key_is_taken_in_every_state(stage: Stage) {

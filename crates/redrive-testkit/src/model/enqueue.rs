@@ -18,6 +18,12 @@ impl Model {
         jobs.into_iter().map(|job| self.add(job, now)).collect()
     }
 
+    /// See [`redrive_core::Store::find`].
+    pub fn find(&self, jobs: &[NewJob]) -> Result<Vec<Option<Enqueued>>, Invalid> {
+        check_batch(jobs.len())?;
+        Ok(jobs.iter().map(|job| self.known(job)).collect())
+    }
+
     pub(super) fn add(&mut self, new: NewJob, now: Timestamp) -> Result<Enqueued, Invalid> {
         if let Some(known) = self.known(&new) {
             return Ok(known);

@@ -32,6 +32,14 @@ impl Mutant {
         self.store.enqueue(jobs).await
     }
 
+    pub(super) async fn flawed_find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        if self.flaw == Flaw::FindBlind {
+            let keyless = jobs.into_iter().map(|job| NewJob { idempotency: None, ..job });
+            return self.store.find(keyless.collect()).await;
+        }
+        self.store.find(jobs).await
+    }
+
     /// Says that all is well and adds nothing.
     fn pretend(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         self.store.step(|model, _| {

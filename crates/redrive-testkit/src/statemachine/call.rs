@@ -28,6 +28,7 @@ pub(super) enum Call {
     Redrive(Vec<JobId>),
     RunNow(Vec<JobId>),
     Discard(Vec<JobId>),
+    Find(Vec<NewJob>),
     Get(Vec<JobId>),
     List(Filter, PageRequest),
     /// Looks through everything, so many on a page out of so many.
@@ -65,6 +66,7 @@ pub(super) enum Answer {
     Redriven(Vec<Redriven>),
     MadeDue(Vec<RunNow>),
     Discarded(Vec<Discarded>),
+    Found(Vec<Option<Enqueued>>),
     Got(Vec<Option<Job>>),
     Listed(Page<Job>),
     LookedThrough(Vec<Job>),
@@ -122,6 +124,7 @@ impl Call {
             Self::Redrive(ids) => Answer::Redriven(model.redrive(&ids, now)?),
             Self::RunNow(ids) => Answer::MadeDue(model.run_now(&ids, now)?),
             Self::Discard(ids) => Answer::Discarded(model.discard(&ids, now)?),
+            Self::Find(jobs) => Answer::Found(model.find(&jobs)?),
             Self::Get(ids) => Answer::Got(model.get(&ids)?),
             Self::List(filter, page) => Answer::Listed(model.list(&filter, page)?),
             Self::Look(filter, ..) => {
@@ -175,6 +178,7 @@ impl Call {
             Self::Redrive(ids) => Answer::Redriven(store.redrive(ids).await?),
             Self::RunNow(ids) => Answer::MadeDue(store.run_now(ids).await?),
             Self::Discard(ids) => Answer::Discarded(store.discard(ids).await?),
+            Self::Find(jobs) => Answer::Found(store.find(jobs).await?),
             Self::Get(ids) => Answer::Got(store.get(ids).await?),
             Self::List(filter, page) => Answer::Listed(store.list(filter, page).await?),
             Self::Look(filter, limit, most) => {

@@ -51,6 +51,7 @@ impl ReferenceStateMachine for Machine {
             3 => ids().prop_map(Call::Redrive),
             2 => ids().prop_map(Call::RunNow),
             1 => ids().prop_map(Call::Discard),
+            2 => vec_of(new_job(now), 4).prop_map(Call::Find),
             1 => ids().prop_map(Call::Get),
             6 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
             3 => (filter(now), 1..5usize, 1..6usize).prop_map(|(filter, limit, most)| Call::Look(filter, limit, most)),

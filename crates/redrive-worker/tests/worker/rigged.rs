@@ -192,6 +192,11 @@ impl Store for Rigged {
         self.model.discard(ids).await
     }
 
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+        self.enter("find", jobs.len())?;
+        self.model.find(jobs).await
+    }
+
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError> {
         self.enter("get", ids.len())?;
         self.model.get(ids).await

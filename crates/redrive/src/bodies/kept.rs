@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use redrive_bodies::{Bodies, BodyRef, GetError, ORPHAN_AGE};
-use redrive_core::{Failure, Fault, Job, NewJob, Outcome, StoreError};
+use redrive_bodies::{
+    Bodies, BodyRef, ClaimError, GetError, ORPHAN_AGE, PutError, claim_for, claim_for_replacement,
+    confirm_user,
+};
+use redrive_core::store::Enqueued;
+use redrive_core::{Failure, Fault, Job, JobId, NewJob, Outcome, StoreError};
 
-use super::{INLINE_BYTES_MAX, REFERENCE, unequipped};
+use super::{Confirmations, INLINE_BYTES_MAX, REFERENCE, UnconfirmedBody, may_replace, put_off, unequipped};
 use crate::{Error, Redrive};
 
-/// How long an attempt is put off whose payload cannot be had for now. It costs no attempt.
-const PUT_OFF: Duration = Duration::from_secs(5);
 /// Time from one search for bodies without a job to the next.
 const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Bodies looked at in one read.
@@ -19,9 +21,10 @@ impl Redrive {
     /// A handle that keeps payloads over [`INLINE_BYTES_MAX`] in an object store: `file:FOLDER`, `s3://BUCKET/PREFIX`
     /// with the usual `AWS_…` variables, or `memory:` for tests. They may have up to 64 MiB then.
     ///
-    /// Give it to everyone who enqueues or works on the store. A payload is there before its job is, and is checked
-    /// before the handler gets it: one that is gone or damaged makes its job dead at once, for that reason. It is
-    /// removed some time after its job is, by the workers.
+    /// Give it to everyone who enqueues or works on the store, with the same place: a folder that all of them share, or a
+    /// bucket. A payload is there before its job is, and is checked before the handler gets it: one that is gone or damaged
+    /// makes its job dead at once, for that reason. A job whose payload cannot be reached from a worker waits, and its last
+    /// error says why. The payload is removed some time after its job is, by the workers.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, Task};
@@ -50,26 +53,61 @@ impl Redrive {
         let backend = &**self.backend();
         let now = backend.stats().await?.now;
         let payload = std::mem::take(&mut job.payload);
-        let body = bodies.put_for(backend, &job.tenant, job.id, payload, now).await?;
+        let body = bodies.put_bytes(backend, &job.tenant, payload, now).await?;
+        let claimed = if may_replace(&job) {
+            claim_for_replacement(backend, &body, &job.tenant, job.id, now).await
+        } else {
+            claim_for(backend, &body, &job.tenant, job.id, now).await
+        };
+        claimed.map_err(unclaimed)?;
         job.payload = [REFERENCE, body.to_string().as_bytes()].concat();
         Ok(job)
+    }
+
+    /// The answers to those jobs that repeat an earlier enqueue, so that their large payloads are not stored again. Others
+    /// are left to the enqueue itself.
+    pub(crate) async fn find_repeats(&self, jobs: &mut [NewJob]) -> Result<Vec<Option<Enqueued>>, Error> {
+        let mut answers = vec![None; jobs.len()];
+        let is_large = |job: &NewJob| job.idempotency.is_some() && job.payload.len() > INLINE_BYTES_MAX;
+        let large: Vec<usize> = (0..jobs.len()).filter(|n| is_large(&jobs[*n])).collect();
+        if self.bodies.is_none() || large.is_empty() {
+            return Ok(answers);
+        }
+        let asked = large.iter().map(|n| without_payload(&mut jobs[*n])).collect();
+        for (n, answer) in large.iter().zip(self.backend().find(asked).await?) {
+            answers[*n] = answer;
+        }
+        Ok(answers)
+    }
+
+    /// Notes which jobs have the bodies of enqueues that may have replaced others. What cannot be noted now is found by the
+    /// collector before it deletes anything.
+    pub(crate) async fn confirm(&self, Confirmations(bodies): Confirmations) {
+        for (body, job) in bodies {
+            if let Err(error) = self.confirm_one(&body, job).await {
+                tracing::warn!(%job, %error, "the job's large payload could not be noted as its own; it is looked for later");
+            }
+        }
+    }
+
+    async fn confirm_one(&self, body: &UnconfirmedBody, job: JobId) -> Result<(), ClaimError> {
+        let Some(reference) = parse(&body.reference) else { return Ok(()) };
+        confirm_user(&**self.backend(), &reference, &body.tenant, job).await
     }
 
     pub(super) async fn fetch_body(&self, job: &Job, reference: &[u8]) -> Result<Vec<u8>, Outcome> {
         let lost = |why: String| Outcome::Reject(Failure::new(Fault::BodyLost, why));
         let Some(bodies) = &self.bodies else {
-            return Err(unequipped("needs Redrive::with_bodies"));
+            return Err(unequipped(job, "needs Redrive::with_bodies"));
         };
-        let body: BodyRef = std::str::from_utf8(reference)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| lost("the payload names a body that cannot be".to_owned()))?;
-        match bodies.whole(&body, &job.tenant).await {
+        let body =
+            parse(reference).ok_or_else(|| lost("the payload names a body that cannot be".to_owned()))?;
+        match bodies.whole(&**self.backend(), &body, &job.tenant).await {
             Ok(payload) => Ok(payload),
             Err(GetError::Lost(why)) => Err(lost(why)),
+            Err(error @ GetError::Elsewhere { .. }) => Err(put_off(job, error.to_string())),
             Err(GetError::Unavailable(cause)) => {
-                tracing::warn!(job = %job.id, %cause, "attempt put off: the object store is unavailable");
-                Err(Outcome::Park(PUT_OFF))
+                Err(put_off(job, format!("the payload cannot be read for now: {cause}")))
             }
         }
     }
@@ -89,6 +127,27 @@ impl Redrive {
     async fn collect_once(&self, bodies: &Bodies) -> Result<usize, StoreError> {
         let now = self.backend().stats().await?.now;
         bodies.collect(&**self.backend(), now, ORPHAN_AGE, COLLECT_ITEMS).await
+    }
+}
+
+fn parse(reference: &[u8]) -> Option<BodyRef> {
+    std::str::from_utf8(reference).ok()?.parse().ok()
+}
+
+/// A job as it is looked for. Its payload stays where it is: it is large.
+fn without_payload(job: &mut NewJob) -> NewJob {
+    let payload = std::mem::take(&mut job.payload);
+    let asked = job.clone();
+    job.payload = payload;
+    asked
+}
+
+fn unclaimed(error: ClaimError) -> Error {
+    match error {
+        ClaimError::Store(error) => error.into(),
+        ClaimError::Gone | ClaimError::TooManyTasks | ClaimError::Contended => {
+            PutError::Store(Box::new(error)).into()
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use redrive_store_postgres::{OpenTransaction, PostgresStore, Work};
 use redrive_worker::Settler;
 
 use super::{End, Ending, endings, unwritten};
+use crate::bodies::Confirmations;
 use crate::{Error, PostgresTransaction, Redrive, Task};
 
 /// Settles jobs of a kind in a transaction on one of the store's connections, with what a closure writes.
@@ -36,7 +37,8 @@ where
         endings.sort_by_key(|ending| ending.settlement.lease);
         let leases: Vec<Lease> = endings.iter().map(|ending| ending.settlement.lease).collect();
         let write = self.write.clone();
-        let answers = self.store.transact(move |tx| Box::pin(settle(tx, endings, write))).await??;
+        let (answers, bodies) = self.store.transact(move |tx| Box::pin(settle(tx, endings, write))).await??;
+        self.redrive.confirm(bodies).await;
         let answer_of = |settlement: &Settlement| {
             let place = leases.iter().position(|lease| *lease == settlement.lease);
             place.map_or(Settled::LeaseLost, |place| answers[place])
@@ -49,17 +51,18 @@ async fn settle<T, F>(
     tx: &OpenTransaction<'_>,
     endings: Vec<Ending<T>>,
     write: Arc<F>,
-) -> Result<Vec<Settled>, StoreError>
+) -> Result<(Vec<Settled>, Confirmations), StoreError>
 where
     T: Task + Sync,
     F: for<'b> Fn(&'b PostgresTransaction<'b>, &'b T, &'b End) -> Work<'b, (), Error> + Send + Sync + 'static,
 {
     let settlements: Vec<Settlement> = endings.iter().map(|ending| ending.settlement.clone()).collect();
     let answers = tx.settle(&settlements).await?;
+    let tx = PostgresTransaction::new(tx);
     for (ending, answer) in endings.iter().zip(&answers) {
         if let Some((task, end)) = ending.ended(*answer) {
-            write(&PostgresTransaction(tx), task, &end).await.map_err(unwritten)?;
+            write(&tx, task, &end).await.map_err(unwritten)?;
         }
     }
-    Ok(answers)
+    Ok((answers, tx.into_bodies()))
 }

@@ -35,14 +35,16 @@ where
         let (settlements, write) = (settlements.to_vec(), self.write.clone());
         let settled = self.store.transact(move |tx| {
             let answers = tx.settle(&settlements)?;
-            let mut tx = SqliteTransaction(tx);
+            let mut tx = SqliteTransaction::new(tx);
             for (ending, answer) in endings.iter().zip(&answers) {
                 if let Some((task, end)) = ending.ended(*answer) {
                     guarded(|| write(&mut tx, task, &end)).map_err(unwritten)?;
                 }
             }
-            Ok(answers)
+            Ok::<_, StoreError>((answers, tx.into_bodies()))
         });
-        settled.await?
+        let (answers, bodies) = settled.await??;
+        self.redrive.confirm(bodies).await;
+        Ok(answers)
     }
 }

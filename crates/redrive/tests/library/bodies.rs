@@ -36,7 +36,11 @@ async fn with_folder() -> (Redrive, tempfile::TempDir) {
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let tenants = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    tenants.flat_map(|tenant| fs::read_dir(tenant).unwrap()).map(|entry| entry.unwrap().path()).collect()
+    tenants
+        .filter(|path| path.is_dir())
+        .flat_map(|tenant| fs::read_dir(tenant).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect()
 }
 
 fn worker(redrive: &Redrive) -> TaskWorker {
@@ -63,11 +67,18 @@ async fn a_large_payload_reaches_its_handler_whole() {
 
 #[tokio::test]
 async fn a_repeat_under_a_key_is_one_by_its_whole_payload() {
-    let (redrive, _folder) = with_folder().await;
+    let (redrive, folder) = with_folder().await;
     let first = redrive.enqueue(import(100_000)).key("k").await.unwrap();
     let again = redrive.enqueue(import(100_000)).key("k").await.unwrap();
     let other = redrive.enqueue(import(100_001)).key("k").await.unwrap();
-    assert_eq!((again, other), (Enqueued::Existing(first.id()), Enqueued::Conflict(first.id())));
+    let (existing, conflict) = (Enqueued::Existing(first.id()), Enqueued::Conflict(first.id()));
+    assert_eq!((again, other), (existing, conflict));
+    let keyed = |bytes, key: &str| redrive.enqueue(import(bytes)).key(key);
+    let batch = [keyed(100_000, "k"), keyed(100_000, "new"), keyed(100_001, "k"), keyed(100_000, "k")];
+    let answers = redrive.enqueue_all(batch).await.unwrap();
+    assert_eq!((answers[0], answers[2], answers[3]), (existing, conflict, existing));
+    assert!(matches!(answers[1], Enqueued::Created(_)));
+    assert_eq!(files(folder.path()).len(), 2, "a repeat stores nothing again");
 }
 
 #[tokio::test]
@@ -85,14 +96,28 @@ async fn what_is_lost_or_damaged_is_dead_for_that_reason() {
 }
 
 #[tokio::test]
-async fn a_worker_without_the_object_store_fails_and_says_what_it_needs() {
-    let (redrive, _folder) = with_folder().await;
-    let id = redrive.enqueue(import(100_000)).await.unwrap().id();
-    let plain = Redrive::on(redrive.backend().clone());
-    work(&plain, worker(&plain), &[id]).await;
-    let job = job(&redrive, id).await;
-    assert_eq!(job.reason, Some(Reason::AttemptsExhausted), "another worker could have done it");
-    assert!(job.last_error.unwrap().contains("Redrive::with_bodies"));
+async fn a_job_waits_for_a_worker_that_can_reach_its_payload() {
+    let (redrive, folder) = with_folder().await;
+    let without = Redrive::on(redrive.backend().clone());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let elsewhere = format!("file:{}", elsewhere.path().display());
+    let elsewhere = Redrive::on(redrive.backend().clone()).with_bodies(&elsewhere).unwrap();
+    let here = folder.path().canonicalize().unwrap().display().to_string();
+    for (unable, why) in [(without, "Redrive::with_bodies"), (elsewhere, here.as_str())] {
+        let id = redrive.enqueue(import(100_000)).await.unwrap().id();
+        let deferred = async {
+            while job(&redrive, id).await.last_error.is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        };
+        worker(&unable).run_until(deferred).await.unwrap();
+        let waiting = job(&redrive, id).await;
+        assert_eq!((waiting.state, waiting.attempt), (State::Pending, 0), "no attempt is charged");
+        assert!(waiting.last_error.as_ref().unwrap().contains(why), "{:?}", waiting.last_error);
+        redrive.backend().run_now(vec![id]).await.unwrap();
+        work(&redrive, worker(&redrive), &[id]).await;
+        assert_eq!(output(&redrive, id).await, "100000");
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod events;
 mod middleware;
 mod operate;
 mod postgres;
+mod replace;
 mod result;
 mod schedule;
 mod stage;
