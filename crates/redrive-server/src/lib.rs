@@ -3,6 +3,7 @@
 pub mod api;
 pub mod assemble;
 pub mod auth;
+mod auth_limit;
 mod creation;
 pub mod demo;
 pub mod error;

@@ -11,6 +11,7 @@ mod finding;
 mod glance;
 mod jobs;
 mod listener;
+mod logins;
 mod operations;
 mod policies;
 mod refusals;
