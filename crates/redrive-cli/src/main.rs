@@ -8,6 +8,7 @@ mod dead;
 mod demo;
 mod doctor;
 mod exit;
+mod file_limit;
 mod filter;
 mod job;
 mod key;

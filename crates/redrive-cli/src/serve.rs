@@ -11,6 +11,7 @@ use redrive::shutdown_signal;
 use redrive_server::{Service, assemble};
 
 use crate::config::Flags;
+use crate::file_limit;
 use crate::telemetry::Telemetry;
 
 /// What to serve, and how.
@@ -26,6 +27,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let flags = arguments.flags.with_file(arguments.config.as_deref())?;
     let telemetry = Telemetry::start(flags.log_format())?;
+    file_limit::raise();
     let setup = flags.setup()?;
     let served = runtime()?.block_on(async {
         let store = redrive::shown(&setup.store);

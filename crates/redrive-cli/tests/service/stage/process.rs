@@ -29,12 +29,13 @@ pub(crate) struct Launch {
     folder: PathBuf,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
+    soft_files: Option<u32>,
 }
 
 impl Launch {
     /// `serve` on a free port of loopback, with its files in `folder`.
     pub(crate) fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), flags: Vec::new(), variables: Vec::new() }
+        Self { folder: folder.to_owned(), flags: Vec::new(), variables: Vec::new(), soft_files: None }
             .flags(&["--listen", "127.0.0.1:0"])
     }
 
@@ -50,6 +51,12 @@ impl Launch {
 
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lowers the soft limit of open files, as a shell does.
+    pub(crate) fn soft_files(mut self, limit: u32) -> Self {
+        self.soft_files = Some(limit);
         self
     }
 
@@ -89,10 +96,32 @@ impl Launch {
 
     fn command(&self) -> Command {
         let mut command = redrive(&self.folder);
+        if let Some(limit) = self.soft_files {
+            let script = format!("ulimit -S -n {limit} && exec \"$0\" \"$@\"");
+            let program = command.get_program().to_owned();
+            command = in_shell(&command, &script);
+            command.arg(program);
+        }
         command.arg("serve").args(&self.flags);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
+}
+
+/// A shell in the folder and the environment of a command.
+fn in_shell(command: &Command, script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).stdin(Stdio::null());
+    if let Some(folder) = command.get_current_dir() {
+        shell.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
 }
 
 /// A process that does not outlive its test, not even one that panics.
@@ -133,6 +162,14 @@ impl Service {
     /// What services in its folder have logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The soft limit of its open files, and the hard one.
+    pub(crate) fn open_files(&self) -> (String, String) {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.process.0.id())).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let mut words = line.split_whitespace().skip(3).map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap())
     }
 
     /// `kill -9`.
