@@ -51,6 +51,8 @@ const KEPT_BYTES_MAX: u64 = 1024 * 1024;
 const PART_BYTES: usize = 5 * 1024 * 1024;
 /// Parts under way at once: with the one that fills up, what an upload holds in memory.
 const PARTS_UNDER_WAY: usize = 2;
+/// Bytes that an upload holds in memory, however long it is.
+pub const UPLOAD_BYTES_HELD_MAX: usize = PART_BYTES * (PARTS_UNDER_WAY + 1);
 
 /// The object store with the bodies. Clones share it.
 #[derive(Debug, Clone)]

@@ -342,7 +342,7 @@ impl CallError {
                 (404, _) => Exit::NotFound,
                 (401 | 403 | 409, _) | (_, "IDEMPOTENCY_KEY_REUSED") => Exit::Refused,
                 (400 | 413 | 415 | 422, _) => Exit::Usage,
-                (503, _) => Exit::Unreachable,
+                (408 | 429 | 503, _) => Exit::Unreachable,
                 _ => Exit::Failed,
             },
         }
@@ -419,7 +419,7 @@ mod tests {
             let expected = match code.status().as_u16() {
                 404 => Exit::NotFound,
                 405 | 500 | 507 => Exit::Failed,
-                503 => Exit::Unreachable,
+                408 | 429 | 503 => Exit::Unreachable,
                 401 | 403 | 409 => Exit::Refused,
                 _ if code.name() == "IDEMPOTENCY_KEY_REUSED" => Exit::Refused,
                 _ => Exit::Usage,

@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use ipnet::IpNet;
-use redrive_server::{AcceptNew, Config, KeySource, Roles, Setup};
+use redrive_server::{AcceptNew, Config, KeySource, ListenLimits, Roles, Setup};
 use redrive_worker::Settings;
 use redrive_worker::settings::{CONCURRENCY_MAX, LEASE_MIN};
 use serde::Deserialize;
 
 use crate::exit::Exit;
 use crate::explicit::ExplicitOptions;
+use crate::file_limit;
 use crate::values::{parse_ip_range, parse_listen, read_text, whole};
 
 /// Flags of `serve`. Each is also an environment variable and a key of the configuration file.
@@ -38,6 +39,15 @@ pub(crate) struct Flags {
     /// Calls under way to one origin at most [default: 64]
     #[arg(long, env = "REDRIVE_ORIGIN_CONCURRENCY", value_name = "N", value_parser = whole::<u32>(1.., 64))]
     origin_concurrency: Option<u32>,
+    /// Connections at once; beyond them only health and metrics are answered [default: half of the open files, at most 10000]
+    #[arg(long, env = "REDRIVE_CONNECTIONS", value_name = "N", value_parser = whole::<usize>(1.., 10_000))]
+    connections: Option<usize>,
+    /// Connections at once from one IPv4 address or IPv6 /64 network [default: a quarter of --connections]
+    #[arg(long, env = "REDRIVE_CONNECTIONS_PER_PEER", value_name = "N", value_parser = whole::<usize>(1.., 500))]
+    connections_per_peer: Option<usize>,
+    /// Memory for the bodies of all requests together, in MiB [default: 256]
+    #[arg(long, env = "REDRIVE_REQUEST_BUFFER_MIB", value_name = "MIB", value_parser = whole::<usize>(1.., 256))]
+    request_buffer_mib: Option<usize>,
     /// What this process does [default: api,worker]
     #[arg(long, env = "REDRIVE_ROLES", value_delimiter = ',', value_name = "ROLE")]
     roles: Option<Vec<Role>>,
@@ -174,6 +184,9 @@ impl Flags {
             lease_ms: self.lease_ms.or(file.lease_ms),
             concurrency: self.concurrency.or(file.concurrency),
             origin_concurrency: self.origin_concurrency.or(file.origin_concurrency),
+            connections: self.connections.or(file.connections),
+            connections_per_peer: self.connections_per_peer.or(file.connections_per_peer),
+            request_buffer_mib: self.request_buffer_mib.or(file.request_buffer_mib),
             roles: self.roles.or(file.roles),
             allow_target: self.allow_target.or(file.allow_target),
             deny_target: self.deny_target.or(file.deny_target),
@@ -191,6 +204,28 @@ impl Flags {
         self.log_format.unwrap_or_default()
     }
 
+    /// The limits of the listener, within the files that this process may have open.
+    fn limits(&self) -> anyhow::Result<ListenLimits> {
+        let mut limits = ListenLimits::for_open_files(file_limit::current().unwrap_or(u64::MAX));
+        if let Some(connections) = self.connections {
+            limits = limits.with_connections(connections);
+        }
+        if let Some(per_peer) = self.connections_per_peer {
+            limits.connections_per_peer_max = per_peer;
+        }
+        if let Some(mib) = self.request_buffer_mib {
+            limits.buffered_bytes_max = mib.saturating_mul(1024 * 1024);
+        }
+        // A flag is checked by its parser; the file is not.
+        let smallest =
+            limits.connections_max.min(limits.connections_per_peer_max).min(limits.buffered_bytes_max);
+        anyhow::ensure!(
+            smallest > 0,
+            "connections, connections-per-peer and request-buffer-mib must be at least 1"
+        );
+        Ok(limits)
+    }
+
     /// The service these flags describe.
     pub(crate) fn setup(self) -> anyhow::Result<Setup> {
         let defaults = Settings::default();
@@ -200,10 +235,12 @@ impl Flags {
             ..defaults
         };
         worker.check().context("invalid settings of the worker")?;
+        let limits = self.limits()?;
         let roles = self.roles.unwrap_or_else(|| vec![Role::Api, Role::Worker]);
         let config = Config {
             listen: self.listen.unwrap_or(Config::default().listen),
             roles: Roles { api: roles.contains(&Role::Api), worker: roles.contains(&Role::Worker) },
+            limits,
             worker,
         };
         let store = self.store.unwrap_or_else(|| DEFAULT_STORE.to_owned());
@@ -254,9 +291,24 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_has_a_quarter_of_the_connections_unless_told_otherwise() {
+        for (file, connections, per_peer) in [
+            ("connections = 400", 400, 100),
+            ("connections = 400\nconnections-per-peer = 300", 400, 300),
+            ("connections = 1", 1, 1),
+        ] {
+            let limits = written(file).unwrap().setup().unwrap().config.limits;
+            assert_eq!((limits.connections_max, limits.connections_per_peer_max), (connections, per_peer));
+        }
+        let limits = written("request-buffer-mib = 3").unwrap().setup().unwrap().config.limits;
+        assert_eq!(limits.buffered_bytes_max, 3 << 20);
+    }
+
+    #[test]
     fn every_key_of_the_file_is_understood_and_others_are_not() {
         let all = "listen = '0.0.0.0:1'\nstore = 'sqlite:x'\nbodies = 'file:y'\nlease-ms = 1\nconcurrency = 1\n\
             origin-concurrency = 1\nroles = ['worker']\nallow-target = ['10.0.0.0/8']\ndeny-target = ['1.1.1.1/32']\n\
+            connections = 1\nconnections-per-peer = 1\nrequest-buffer-mib = 1\n\
             log-format = 'json'\nsecret-key-file = 'k'\nsecret-key = 'x'\n";
         assert_eq!(written(all).unwrap().log_format(), LogFormat::Json);
         let error = format!("{:#}", written("lease = 1").unwrap_err());
@@ -265,7 +317,9 @@ mod tests {
 
     #[test]
     fn an_illegal_setting_says_which() {
-        let error = format!("{:#}", written("lease-ms = 1").unwrap().setup().unwrap_err());
-        assert!(error.contains("lease"), "{error}");
+        for (line, named) in [("lease-ms = 1", "lease"), ("connections = 0", "connections")] {
+            let error = format!("{:#}", written(line).unwrap().setup().unwrap_err());
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

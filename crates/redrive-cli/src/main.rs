@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod explicit;
+mod file_limit;
 mod filter;
 mod job;
 mod key;

@@ -14,6 +14,7 @@ use redrive_server::{AssembleError, Service, assemble};
 
 use crate::config::Flags;
 use crate::explicit::ExplicitOptions;
+use crate::file_limit;
 use crate::telemetry::Telemetry;
 
 /// What to serve, and how.
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let flags = arguments.flags.decide(&arguments.explicit)?.with_file(arguments.config.as_deref())?;
     let telemetry = Telemetry::start(flags.log_format())?;
+    file_limit::raise();
     let setup = flags.setup()?;
     let served = runtime()?.block_on(async {
         let (store, ranges) = (redrive::shown(&setup.store), (setup.allow.clone(), setup.deny.clone()));

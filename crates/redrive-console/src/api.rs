@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, header};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use redrive_server::Peer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt as _;
@@ -28,6 +29,7 @@ pub(crate) struct Api(Router);
 pub(crate) struct Caller {
     routes: Router,
     headers: HeaderMap,
+    peer: Option<Peer>,
 }
 
 impl Api {
@@ -35,8 +37,8 @@ impl Api {
         Self(routes)
     }
 
-    /// For whoever sent `request`, with `key` if they have one.
-    pub(crate) fn caller(&self, request: &HeaderMap, key: Option<&str>) -> Caller {
+    /// For whoever sent `request` from `peer`, with `key` if they have one.
+    pub(crate) fn caller(&self, request: &HeaderMap, peer: Option<&Peer>, key: Option<&str>) -> Caller {
         let mut headers = HeaderMap::new();
         for name in HANDED_ON {
             if let Some(value) = request.get(name) {
@@ -47,7 +49,7 @@ impl Api {
             bearer.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, bearer);
         }
-        Caller { routes: self.0.clone(), headers }
+        Caller { routes: self.0.clone(), headers, peer: peer.copied() }
     }
 }
 
@@ -107,6 +109,11 @@ impl Caller {
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Body>, Trouble> {
         let mut request = Request::builder().method(method).uri(path);
+        if let Some(extensions) = request.extensions_mut()
+            && let Some(peer) = self.peer
+        {
+            extensions.insert(peer);
+        }
         if let Some(headers) = request.headers_mut() {
             headers.clone_from(&self.headers);
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -74,6 +74,10 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Fields, Trouble> {
         return Err(Trouble::Forged("It is not sent as a form."));
     }
     let body = Limited::new(body, FORM_BYTES_MAX).collect().await;
-    let body = body.map_err(|_| Trouble::Senseless(format!("a form has at most {FORM_BYTES_MAX} bytes")))?;
+    let body = body.map_err(|_| {
+        Trouble::Senseless(format!(
+            "a form has at most {FORM_BYTES_MAX} bytes, and comes without long pauses"
+        ))
+    })?;
     Ok(Fields::parse(&body.to_bytes()))
 }

@@ -146,6 +146,7 @@ impl Told {
             400 | 422 => {
                 ("That cannot be done like this", "Go back, change what is named above, and try again.")
             }
+            408 | 429 => ("Not now", "Wait a few seconds, then try again."),
             503 | 507 => (
                 "The store does not answer",
                 "Nothing that was acknowledged is lost. Try again in a moment; if it stays so, look at the store and at the service's log.",
@@ -157,7 +158,7 @@ impl Told {
 
     fn page(&self, frame: Frame) -> Response {
         let mut response = render_with(self.status, &Page { frame, text: &self.text, hint: self.hint });
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -3,6 +3,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::Method;
 use axum::http::request::Parts;
+use redrive_server::Peer;
 use redrive_server::keys::Scope;
 use redrive_server::wire::me::Me;
 
@@ -61,7 +62,7 @@ impl FromRequestParts<Api> for Visitor {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Trouble> {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let key = session::key(&parts.headers);
-        let caller = api.caller(&parts.headers, key);
+        let caller = api.caller(&parts.headers, parts.extensions.get::<Peer>(), key);
         let me = caller.get::<Me>("/me").await.map_err(|trouble| {
             if !trouble.wants_key() {
                 return trouble;

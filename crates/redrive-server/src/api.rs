@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Keyring;
+use crate::auth_limit::FailedLogins;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
@@ -26,6 +27,7 @@ pub struct Api {
     pub(crate) redrive: Redrive,
     pub(crate) parts: Parts,
     pub(crate) keyring: Keyring,
+    pub(crate) failed_logins: FailedLogins,
     pub(crate) policies: Policies,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Arc<Metrics>,
@@ -62,6 +64,7 @@ impl Api {
     ) -> Result<Arc<Self>, StoreError> {
         let api = Self {
             keyring: Keyring::new(store.clone(), access == Access::OpenWithoutKeys),
+            failed_logins: FailedLogins::default(),
             policies: Policies::new(store.clone()),
             events: Arc::new(Events::new(closing.clone())),
             metrics: Arc::new(Metrics::new()),

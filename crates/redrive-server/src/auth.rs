@@ -12,6 +12,7 @@ use redrive_core::{Job, Tenant};
 use tokio::time::Instant;
 
 use crate::api::Api;
+use crate::auth_limit;
 use crate::error::{Answer, Code, Problem};
 use crate::keys::{self, Key, Presented, Scope};
 
@@ -72,7 +73,7 @@ macro_rules! right {
         impl FromRequestParts<Arc<Api>> for $name {
             type Rejection = Problem;
             async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Answer<Self> {
-                let $caller = api.keyring.admit(&parts.headers).await?;
+                let $caller = auth_limit::admit(api, parts).await?;
                 $granted.map(Self)
             }
         }

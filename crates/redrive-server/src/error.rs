@@ -22,6 +22,8 @@ pub enum Code {
     MalformedJson,
     /// The body ended before it was complete.
     BrokenBody,
+    /// The request does not name one host.
+    InvalidHost,
     /// No key, or one that is not known.
     Unauthenticated,
     /// The key does not allow it.
@@ -48,6 +50,8 @@ pub enum Code {
     JobNotWaiting,
     /// The operation has ended before.
     OperationEnded,
+    /// The body came too slowly.
+    RequestTooSlow,
     /// The body is larger than the route takes.
     BodyTooLarge,
     /// The body is of a type that the route does not take.
@@ -60,6 +64,10 @@ pub enum Code {
     IdempotencyKeyReused,
     /// The uploaded body is not there.
     UnknownBody,
+    /// Too many keys from this address were wrong; `Retry-After` says when to try again.
+    TooManyFailedLogins,
+    /// The service holds as many bytes of request bodies as it may: try again.
+    Overloaded,
     /// A defect or a failure of the service; the log has more.
     Internal,
     /// The store or the object store cannot answer now: try again.
@@ -70,9 +78,10 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::MalformedJson,
         Self::BrokenBody,
+        Self::InvalidHost,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
@@ -86,12 +95,15 @@ impl Code {
         Self::JobNotDead,
         Self::JobNotWaiting,
         Self::OperationEnded,
+        Self::RequestTooSlow,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::Invalid,
         Self::UnknownPolicy,
         Self::IdempotencyKeyReused,
         Self::UnknownBody,
+        Self::TooManyFailedLogins,
+        Self::Overloaded,
         Self::Internal,
         Self::Unavailable,
         Self::StoreFull,
@@ -100,7 +112,7 @@ impl Code {
     /// The HTTP status it comes with.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::MalformedJson | Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::MalformedJson | Self::BrokenBody | Self::InvalidHost => StatusCode::BAD_REQUEST,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -114,11 +126,13 @@ impl Code {
             | Self::JobNotDead
             | Self::JobNotWaiting
             | Self::OperationEnded => StatusCode::CONFLICT,
+            Self::RequestTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid | Self::UnknownPolicy | Self::IdempotencyKeyReused | Self::UnknownBody => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
+            Self::TooManyFailedLogins | Self::Overloaded => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::StoreFull => StatusCode::INSUFFICIENT_STORAGE,
@@ -130,6 +144,7 @@ impl Code {
         match self {
             Self::MalformedJson => "MALFORMED_JSON",
             Self::BrokenBody => "BROKEN_BODY",
+            Self::InvalidHost => "INVALID_HOST",
             Self::Unauthenticated => "UNAUTHENTICATED",
             Self::Forbidden => "FORBIDDEN",
             Self::NotFound => "NOT_FOUND",
@@ -143,16 +158,24 @@ impl Code {
             Self::JobNotDead => "JOB_NOT_DEAD",
             Self::JobNotWaiting => "JOB_NOT_WAITING",
             Self::OperationEnded => "OPERATION_ENDED",
+            Self::RequestTooSlow => "REQUEST_TOO_SLOW",
             Self::BodyTooLarge => "BODY_TOO_LARGE",
             Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
             Self::Invalid => "INVALID",
             Self::UnknownPolicy => "UNKNOWN_POLICY",
             Self::IdempotencyKeyReused => "IDEMPOTENCY_KEY_REUSED",
             Self::UnknownBody => "UNKNOWN_BODY",
+            Self::TooManyFailedLogins => "TOO_MANY_FAILED_LOGINS",
+            Self::Overloaded => "OVERLOADED",
             Self::Internal => "INTERNAL",
             Self::Unavailable => "UNAVAILABLE",
             Self::StoreFull => "STORE_FULL",
         }
+    }
+
+    /// Whether the same request may pass a second later; the answer then has a `Retry-After` of that long.
+    pub fn passes_later(self) -> bool {
+        matches!(self, Self::Unavailable | Self::TooManyFailedLogins | Self::Overloaded)
     }
 
     /// What it means, in a few words that never change.
@@ -160,6 +183,7 @@ impl Code {
         match self {
             Self::MalformedJson => "the body is not JSON",
             Self::BrokenBody => "the body broke off",
+            Self::InvalidHost => "the request does not name one host",
             Self::Unauthenticated => "an API key is needed",
             Self::Forbidden => "the API key does not allow this",
             Self::NotFound => "not found",
@@ -173,12 +197,15 @@ impl Code {
             Self::JobNotDead => "the job is not dead",
             Self::JobNotWaiting => "the job does not wait for its time",
             Self::OperationEnded => "the operation has ended",
+            Self::RequestTooSlow => "the body came too slowly",
             Self::BodyTooLarge => "the body is too large",
             Self::UnsupportedMediaType => "the body has the wrong content type",
             Self::Invalid => "a value is not legal",
             Self::UnknownPolicy => "the policy is not registered",
             Self::IdempotencyKeyReused => "the idempotency key belongs to another request",
             Self::UnknownBody => "the uploaded body is not there",
+            Self::TooManyFailedLogins => "too many wrong API keys came from this address",
+            Self::Overloaded => "too many requests",
             Self::Internal => "the service failed",
             Self::Unavailable => "not available for now",
             Self::StoreFull => "the store is full",
@@ -285,7 +312,7 @@ impl IntoResponse for Problem {
         if self.code == Code::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"redrive\""));
         }
-        if self.code == Code::Unavailable {
+        if self.code.passes_later() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -1,7 +1,9 @@
 //! Takes requests apart; what does not fit is a problem that names the field.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
+use axum::body::BodyDataStream;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
@@ -9,10 +11,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use redrive_core::JobId;
+use redrive_delivery::bodies::UPLOAD_BYTES_HELD_MAX;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Answer, Code, Problem};
+use crate::request_body::{BodyFault, Reservation};
 
 /// A JSON body, as it came or on its way out.
 #[derive(Debug)]
@@ -51,6 +55,21 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJ
             b"" | b"null" => Ok(Self(T::default())),
             body => typed.and_then(|()| parse(body)).map(Self),
         }
+    }
+}
+
+/// A body that goes to the object store as it arrives.
+#[derive(Debug)]
+pub(crate) struct StreamedBody(pub(crate) BodyDataStream);
+
+impl<S: Send + Sync> FromRequest<S> for StreamedBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Answer<Self> {
+        if let Some(reservation) = request.extensions().get::<Arc<Reservation>>() {
+            reservation.hold_at_most(UPLOAD_BYTES_HELD_MAX);
+        }
+        Ok(Self(request.into_body().into_data_stream()))
     }
 }
 
@@ -95,6 +114,9 @@ fn check_content_type(headers: &HeaderMap) -> Answer<()> {
 
 /// A body that could not be read to its end.
 fn unread(rejection: &BytesRejection) -> Problem {
+    if let Some(fault) = BodyFault::behind(rejection) {
+        return fault.into();
+    }
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
         let detail = "the request is larger than this route takes; upload a large body with PUT /bodies and send its bodyRef";
         return Problem::new(Code::BodyTooLarge, detail);

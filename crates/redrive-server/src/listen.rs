@@ -1,66 +1,141 @@
-//! Takes connections and serves them, with limits that keep slow or many clients from shutting out the others.
+//! Takes connections and serves them, with limits that keep silent, slow or many clients from shutting out the others.
+
+mod activity;
+mod admission;
+mod answer;
+mod host;
+mod limits;
+mod response;
+mod stream;
+mod supervise;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-/// Connections at once; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 10_000;
-/// How long a client may take to send the head of a request, and how long a connection may be idle before the next one.
-const HEAD_WITHIN: Duration = Duration::from_secs(75);
-/// How long requests under way may take to end at a shutdown.
-const REQUESTS_END: Duration = Duration::from_secs(10);
+use self::activity::{Activity, Deadlines};
+use self::admission::{Admission, Place, Pool};
+use self::answer::Responder;
+pub use self::limits::{CONNECTIONS_MAX, ListenLimits};
+use self::stream::WatchedStream;
+use self::supervise::supervise;
+use crate::peer::Peer;
+use crate::request_body::BufferBudget;
+
+/// Bytes of a request head, and of what is read or written at once.
+const HEAD_BYTES_MAX: u32 = 32 * 1024;
+/// Requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 128;
+/// Requests at once on one reserved HTTP/2 connection.
+const RESERVED_STREAMS_MAX: u32 = 4;
+/// Time from one ping of an HTTP/2 client to the next, to notice that it is gone.
+const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long to wait after a connection could not be accepted: most likely there are too many open files.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Serves connections until `closing` is cancelled, then lets requests under way end.
-pub(crate) async fn listen(listener: TcpListener, router: Router, closing: CancellationToken) {
-    let (room, graceful) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), GracefulShutdown::new());
-    let builder = builder();
-    while let Some((stream, place)) = accept(&listener, &room, &closing).await {
-        let service = TowerToHyperService::new(router.clone());
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection broke");
-            }
-            drop(place);
-        });
+/// Serves connections until `closing` is cancelled, then lets requests in flight end.
+pub(crate) async fn listen(
+    listener: TcpListener,
+    router: Router,
+    limits: ListenLimits,
+    closing: CancellationToken,
+) {
+    let server = Arc::new(Server {
+        router,
+        regular: builder(Pool::Regular),
+        reserved: builder(Pool::Reserved),
+        budget: BufferBudget::new(limits.buffered_bytes_max),
+        limits: Arc::new(limits),
+        closing,
+    });
+    let (admission, connections) = (Admission::new(&server.limits), TaskTracker::new());
+    while let Some((stream, peer)) = accept(&listener, &server.closing).await {
+        let place = admission.admit(peer.group());
+        connections.spawn(server.clone().serve(stream, peer, place));
     }
     drop(listener);
-    if timeout(REQUESTS_END, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some requests did not end in time and are dropped");
+    connections.close();
+    connections.wait().await;
+}
+
+struct Server {
+    router: Router,
+    regular: Builder<TokioExecutor>,
+    reserved: Builder<TokioExecutor>,
+    budget: Arc<BufferBudget>,
+    limits: Arc<ListenLimits>,
+    closing: CancellationToken,
+}
+
+impl Server {
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: Peer, place: Place) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection waits to fill its packets");
+        }
+        let activity = Activity::new(self.deadlines(place.pool));
+        let responder = Responder {
+            router: self.router.clone(),
+            peer,
+            pool: place.pool,
+            activity: activity.clone(),
+            limits: self.limits.clone(),
+            budget: self.budget.clone(),
+        };
+        let service = service_fn(move |request| responder.clone().answer(request));
+        let stream = TokioIo::new(WatchedStream::new(stream, activity.clone()));
+        let builder = match place.pool {
+            Pool::Regular => &self.regular,
+            Pool::Reserved => &self.reserved,
+        };
+        let connection = builder.serve_connection(stream, service);
+        supervise(connection, &activity, &place.evicted, &self.closing).await;
+    }
+
+    fn deadlines(&self, pool: Pool) -> Deadlines {
+        let limits = &self.limits;
+        let (head, idle) = match pool {
+            Pool::Regular => (limits.head_timeout, limits.idle_timeout),
+            Pool::Reserved => (limits.reserved_head_timeout, limits.reserved_head_timeout),
+        };
+        Deadlines { head, idle, write: limits.write_timeout }
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(pool: Pool) -> Builder<TokioExecutor> {
+    let (keep_alive, streams_max) = match pool {
+        Pool::Regular => (true, STREAMS_MAX),
+        Pool::Reserved => (false, RESERVED_STREAMS_MAX),
+    };
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
+    builder
+        .http1()
+        // The deadlines of a connection are kept from outside, from its first byte on.
+        .header_read_timeout(None)
+        .keep_alive(keep_alive)
+        .max_buf_size(HEAD_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .max_concurrent_streams(streams_max)
+        .max_header_list_size(HEAD_BYTES_MAX);
     builder
 }
 
-/// The next connection with its place; none once the service closes.
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-    closing: &CancellationToken,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+/// The next connection; none once the service closes.
+async fn accept(listener: &TcpListener, closing: &CancellationToken) -> Option<(TcpStream, Peer)> {
     let next = async {
-        let place = room.clone().acquire_owned().await.ok()?;
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => return Some((stream, place)),
+                Ok((stream, address)) => return (stream, Peer(address)),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_AGAIN).await;
@@ -68,12 +143,8 @@ async fn accept(
             }
         }
     };
-    let (stream, place) = tokio::select! {
-        () = closing.cancelled() => return None,
-        next = next => next?,
-    };
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection waits to fill its packets");
+    tokio::select! {
+        () = closing.cancelled() => None,
+        next = next => Some(next),
     }
-    Some((stream, place))
 }

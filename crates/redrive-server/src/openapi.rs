@@ -75,14 +75,18 @@ fn complete(path: &str, operation: &mut Operation) {
 /// The problems that a route may answer with, by what it takes.
 fn problems(path: &str, operation: &Operation, public: bool) -> Vec<Code> {
     let mut codes = vec![Code::Internal, Code::Unavailable];
+    if operation.request_body.is_some() {
+        codes.extend([Code::MalformedJson, Code::RequestTooSlow, Code::Overloaded]);
+    }
+    codes.push(Code::InvalidHost);
     if !public {
-        codes.extend([Code::Unauthenticated, Code::Forbidden, Code::Invalid]);
+        codes.extend([Code::Unauthenticated, Code::Forbidden, Code::Invalid, Code::TooManyFailedLogins]);
     }
     if path.contains('{') {
         codes.push(Code::NotFound);
     }
     if operation.request_body.is_some() {
-        codes.extend([Code::MalformedJson, Code::BodyTooLarge, Code::UnsupportedMediaType, Code::StoreFull]);
+        codes.extend([Code::BodyTooLarge, Code::UnsupportedMediaType, Code::StoreFull]);
     }
     if path.contains('{') || operation.request_body.is_some() {
         codes.push(Code::StoreFull);

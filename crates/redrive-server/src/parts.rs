@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::api::Api;
 use crate::error::{Answer, Code, Problem};
 use crate::metrics::GateNumbers;
+use crate::request_body::BodyFault;
 
 /// A gate that holds a task back.
 pub(crate) struct GateHold {
@@ -92,7 +93,10 @@ impl From<PutError> for Problem {
     fn from(error: PutError) -> Self {
         match error {
             PutError::TooLarge => Self::new(Code::BodyTooLarge, error.to_string()),
-            PutError::Broken(_) => Self::new(Code::BrokenBody, error.to_string()),
+            PutError::Broken(ref cause) => match BodyFault::behind(&**cause) {
+                Some(fault) => fault.into(),
+                None => Self::new(Code::BrokenBody, error.to_string()),
+            },
             PutError::Store(cause) => {
                 tracing::warn!(%cause, "a body could not be stored");
                 Self::new(Code::Unavailable, "the body could not be stored; try again in a second")

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Access, Api};
 use crate::keys;
-use crate::listen::listen;
+use crate::listen::{ListenLimits, listen};
 use crate::observe::Watch;
 use crate::policies::Policies;
 use crate::view::View;
@@ -49,6 +49,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What it does.
     pub roles: Roles,
+    /// How many connections it takes, and how long it waits for their clients.
+    pub limits: ListenLimits,
     /// How its worker works. Every attempt is logged, and an attempt takes at most [`ATTEMPT_TIMEOUT`] unless this,
     /// the task or its policy says otherwise.
     pub worker: Settings,
@@ -57,7 +59,12 @@ pub struct Config {
 impl Default for Config {
     /// `127.0.0.1:7373`, API and worker.
     fn default() -> Self {
-        Self { listen: ([127, 0, 0, 1], 7373).into(), roles: Roles::default(), worker: Settings::default() }
+        Self {
+            listen: ([127, 0, 0, 1], 7373).into(),
+            roles: Roles::default(),
+            limits: ListenLimits::default(),
+            worker: Settings::default(),
+        }
     }
 }
 
@@ -87,6 +94,7 @@ pub enum StartError {
 pub struct Service {
     api: Arc<Api>,
     listener: Option<TcpListener>,
+    limits: ListenLimits,
     worker: Option<Worker>,
     closing: CancellationToken,
     open: bool,
@@ -128,7 +136,8 @@ impl Service {
             None
         };
         let worker = config.roles.worker.then(|| worker(config.worker, store, &api, handler)).transpose()?;
-        Ok(Self { api, listener, worker, closing, open, dress: Box::new(|routes| routes) })
+        let (limits, dress) = (config.limits, Box::new(|routes| routes));
+        Ok(Self { api, listener, limits, worker, closing, open, dress })
     }
 
     /// Where it listens, if it does: the port that the system chose, when that was asked for.
@@ -162,13 +171,13 @@ impl Service {
         self,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<Option<Summary>, StartError> {
-        let Self { api, listener, worker, closing, open: _, dress } = self;
+        let Self { api, listener, limits, worker, closing, open: _, dress } = self;
         let background = [
             tokio::spawn(api.clone().drive_operations()),
             tokio::spawn(api.clone().watch_itself()),
             tokio::spawn(collect(api.clone(), closing.clone())),
         ];
-        let serving = serve(listener, dress(api.router()), closing.clone());
+        let serving = serve(listener, dress(api.router()), limits, closing.clone());
         let working = work(worker, closing.clone());
         let ending = async {
             tokio::select! {
@@ -209,9 +218,14 @@ fn worker(
     Ok(Worker::new(store, settings)?.on(Kind::new(KIND)?, handler).observe(Arc::new(watch)))
 }
 
-async fn serve(listener: Option<TcpListener>, router: Router, closing: CancellationToken) {
+async fn serve(
+    listener: Option<TcpListener>,
+    router: Router,
+    limits: ListenLimits,
+    closing: CancellationToken,
+) {
     match listener {
-        Some(listener) => listen(listener, router, closing).await,
+        Some(listener) => listen(listener, router, limits, closing).await,
         None => closing.cancelled().await,
     }
 }

@@ -168,6 +168,31 @@ async fn a_second_process_on_the_same_file_is_refused() {
     launch.start();
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_soft_limit_of_open_files_is_raised_to_the_hard_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).soft_files(1024).start();
+    let (soft, hard) = service.open_files();
+    assert_eq!(soft, hard, "the shell may set more than 1024: {hard}");
+    let log = service.log();
+    assert!(hard == "1024" || log.contains("limit of open files raised"), "{log}");
+    assert!(log.contains(&hard), "{log}");
+}
+
+#[tokio::test]
+async fn silent_sockets_beyond_the_limit_do_not_keep_health_from_answering() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).flags(&["--connections", "20"]).start();
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], service.address.port()));
+    let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let client = service.client();
+    client.get("/healthz").await.json(200);
+    client.get("/readyz").await.json(200);
+    assert_eq!(client.get("/retry-tasks").await.json(503)["code"], "UNAVAILABLE");
+    drop(silent);
+}
+
 /// Whether any file under `folder` has these bytes in it.
 pub(crate) fn scan(folder: &Path, bytes: &[u8]) -> bool {
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {

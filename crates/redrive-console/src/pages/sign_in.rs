@@ -6,6 +6,7 @@ use axum::extract::FromRequest as _;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use redrive_server::Peer;
 use redrive_server::wire::me::Me;
 
 use super::Answer;
@@ -37,10 +38,11 @@ pub(super) async fn enter(
     request: Request,
 ) -> Answer {
     let (secure, headers) = (came_by_https(&request), request.headers().clone());
+    let peer = request.extensions().get::<Peer>().copied();
     let Posted(fields) = Posted::from_request(request, &()).await?;
     let next = inside(fields.get("next")).to_owned();
     let key = fields.get("key").unwrap_or_default();
-    match api.caller(&headers, Some(key)).get::<Me>("/me").await {
+    match api.caller(&headers, peer.as_ref(), Some(key)).get::<Me>("/me").await {
         Ok(_) => {
             let mut response = Redirect::to(&next).into_response();
             response.headers_mut().append(header::SET_COOKIE, session::remembered(key, secure));

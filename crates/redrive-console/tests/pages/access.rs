@@ -1,7 +1,7 @@
 //! Who gets in, and what they are shown.
 
-use redrive_server::Access;
 use redrive_server::keys::Scope;
+use redrive_server::{Access, Peer};
 use serde_json::json;
 
 use crate::stage::{HOST, PAGES, Stage};
@@ -47,6 +47,24 @@ async fn style_and_script_are_kept_for_good_under_the_name_of_their_content() {
         assert_eq!((other.status, other.header("cache-control")), (200, "no-cache"), "of another version");
     }
     assert_eq!(browser.get("/console/assets/other.css").await.status, 404);
+}
+
+#[tokio::test]
+async fn keys_cannot_be_guessed_at_the_sign_in_either() {
+    let stage = Stage::new(Access::KeysOnly).await;
+    let mut attacker = stage.browser();
+    attacker.peer = Some(Peer(([192, 0, 2, 1], 1).into()));
+    let mut other = stage.browser();
+    other.peer = Some(Peer(([192, 0, 2, 2], 1).into()));
+    let guess = [("key", "rdk_0123456789abcdef_guess")];
+    let page = attacker.get("/console/sign-in").await;
+    let mut last = 0;
+    for _ in 0..100 {
+        last = attacker.submit("/console/sign-in", &page, &guess).await.status;
+    }
+    assert_eq!(last, 429);
+    let page = other.get("/console/sign-in").await;
+    assert_eq!(other.submit("/console/sign-in", &page, &guess).await.status, 401, "another peer may try");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use redrive_delivery::bodies::Bodies;
 use redrive_delivery::gate::{GateRules, Gates};
 use redrive_delivery::secrets::{SecretKey, Vault};
 use redrive_server::keys::{self, NewKey, Scope};
-use redrive_server::{Access, Api};
+use redrive_server::{Access, Api, Peer};
 use redrive_store_sqlite::SqliteStore;
 use redrive_testkit::faulty::{Faults, FaultyStore, Weather};
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ impl Stage {
 
     /// A browser without a cookie.
     pub(crate) fn browser(&self) -> Browser {
-        Browser { router: self.router.clone(), cookies: BTreeMap::new() }
+        Browser { router: self.router.clone(), cookies: BTreeMap::new(), peer: None }
     }
 
     /// A browser that has signed in with a key of this scope.
@@ -177,6 +177,8 @@ impl Got {
 pub(crate) struct Browser {
     router: Router,
     pub(crate) cookies: BTreeMap<String, String>,
+    /// Where it is, as the listener would say.
+    pub(crate) peer: Option<Peer>,
 }
 
 impl Browser {
@@ -220,7 +222,10 @@ impl Browser {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let mut request = request.body(Body::from(body.to_owned())).unwrap();
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = answer.into_parts();
         for set in parts.headers.get_all("set-cookie") {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use redrive_delivery::bodies::{BODY_BYTES_MAX, PutError};
@@ -10,7 +9,7 @@ use redrive_delivery::bodies::{BODY_BYTES_MAX, PutError};
 use crate::api::{self, Api};
 use crate::auth::Writer;
 use crate::error::Answer;
-use crate::extract::Json;
+use crate::extract::{Json, StreamedBody};
 use crate::wire::origin::UploadedBody;
 
 /// Upload a body of up to 64 MiB.
@@ -24,13 +23,12 @@ pub(super) async fn put(
     Writer(caller): Writer,
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
-    body: Body,
+    StreamedBody(stream): StreamedBody,
 ) -> Answer<(StatusCode, Json<UploadedBody>)> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > BODY_BYTES_MAX) {
         return Err(PutError::TooLarge.into());
     }
-    let stream = body.into_data_stream();
     let kept = api.parts.bodies.put(&*api.store, &caller.acts_for, stream, api::now()).await?;
     let uploaded = UploadedBody { body_ref: kept.to_string(), bytes: kept.length() };
     Ok((StatusCode::CREATED, Json(uploaded)))

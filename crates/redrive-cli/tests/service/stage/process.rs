@@ -34,14 +34,15 @@ pub(crate) struct Launch {
     folder: PathBuf,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
-    bears_file_limit: bool,
+    /// Shell commands that run before the service, in its process.
+    shell_setup: Vec<String>,
 }
 
 impl Launch {
     /// `serve` on a free port of loopback, with its files in `folder`.
     pub(crate) fn new(folder: &Path) -> Self {
-        let (flags, variables) = (Vec::new(), Vec::new());
-        Self { folder: folder.to_owned(), flags, variables, bears_file_limit: false }
+        let (flags, variables, shell_setup) = (Vec::new(), Vec::new(), Vec::new());
+        Self { folder: folder.to_owned(), flags, variables, shell_setup }
             .flags(&["--listen", "127.0.0.1:0"])
     }
 
@@ -62,7 +63,17 @@ impl Launch {
 
     /// Makes a write over the limit of [`Service::limit_files`] fail instead of killing the process.
     pub(crate) fn bearing_file_limit(self) -> Self {
-        Self { bears_file_limit: true, ..self }
+        self.after_shell("trap '' XFSZ".to_owned())
+    }
+
+    /// Lowers the soft limit of open files, as a shell does.
+    pub(crate) fn soft_files(self, limit: u32) -> Self {
+        self.after_shell(format!("ulimit -S -n {limit}"))
+    }
+
+    fn after_shell(mut self, command: String) -> Self {
+        self.shell_setup.push(command);
+        self
     }
 
     /// Starts it and waits until it says where it listens.
@@ -101,12 +112,13 @@ impl Launch {
     }
 
     fn command(&self) -> Command {
-        let mut command = if self.bears_file_limit {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", PROGRAM]);
-            isolated(shell, &self.folder)
-        } else {
+        let mut command = if self.shell_setup.is_empty() {
             redrive(&self.folder)
+        } else {
+            let script = format!("{} && exec \"$0\" \"$@\"", self.shell_setup.join(" && "));
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script.as_str(), PROGRAM]);
+            isolated(shell, &self.folder)
         };
         command.arg("serve").args(&self.flags);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -159,6 +171,14 @@ impl Service {
     /// What services in its folder have logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The soft limit of its open files, and the hard one.
+    pub(crate) fn open_files(&self) -> (String, String) {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.process.0.id())).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let mut words = line.split_whitespace().skip(3).map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap())
     }
 
     /// `kill -9`.

@@ -1,0 +1,143 @@
+//! Request bodies over a socket, on every route that takes one: first who sends it, then how fast and how much.
+
+use std::time::Duration;
+
+use redrive_server::ListenLimits;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::socket::{Client, Got, Listening, PATIENCE, SHORT};
+
+const MIB: usize = 1024 * 1024;
+
+/// Every route that takes a body, as the document lists them.
+async fn routes(service: &Listening) -> Vec<(String, String)> {
+    let document: Value = serde_json::from_str(&service.get("/openapi.json").await.body).unwrap();
+    let mut routes = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            if operation["requestBody"].is_object() {
+                let path = path
+                    .replace("{taskId}", "00000000-0000-7000-8000-000000000001")
+                    .replace("{jobId}", "00000000-0000-7000-8000-000000000001")
+                    .replace("{policyId}", "default")
+                    .replace("{name}", "x");
+                assert!(!path.contains('{'), "{path} has a parameter that this test does not know");
+                routes.push((method.to_uppercase(), path));
+            }
+        }
+    }
+    assert!(routes.len() > 10, "{routes:?}");
+    routes
+}
+
+fn bearer(key: &str) -> String {
+    format!("Bearer {key}")
+}
+
+#[tokio::test]
+async fn no_route_reads_a_body_before_it_knows_who_sends_it() {
+    let (service, _) = Listening::with_key(ListenLimits::default()).await;
+    for (method, path) in routes(&service).await {
+        let mut client = service.connect().await;
+        client.begin(&method, &path, &[], MIB).await;
+        let got = client.answer().await;
+        assert_eq!(got.problem(), (401, "UNAUTHENTICATED".to_owned()), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_stops_is_given_up_on_every_route() {
+    let quick = ListenLimits { body_timeout: SHORT, ..ListenLimits::default() };
+    let (service, key) = Listening::with_key(quick).await;
+    for (method, path) in routes(&service).await {
+        let mut client = service.connect().await;
+        client.begin(&method, &path, &[("authorization", &bearer(&key))], 100).await;
+        client.write(b"{").await;
+        let got = client.answer().await;
+        assert_eq!(got.problem(), (408, "REQUEST_TOO_SLOW".to_owned()), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_given_up() {
+    let slow = ListenLimits {
+        body_timeout: Duration::from_secs(1),
+        body_bytes_per_second_min: 100_000,
+        ..ListenLimits::default()
+    };
+    let service = Listening::start(slow).await;
+    let mut client = service.connect().await;
+    client.begin("POST", "/retry-tasks", &[], MIB).await;
+    let (mut reader, mut writer) = client.0.into_split();
+    let trickle = tokio::spawn(async move {
+        while tokio::io::AsyncWriteExt::write_all(&mut writer, b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let mut answer = vec![0; 4096];
+    let read = timeout(PATIENCE, tokio::io::AsyncReadExt::read(&mut reader, &mut answer)).await;
+    let count = read.expect("an answer").unwrap();
+    assert!(answer[..count].starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&answer[..count]));
+    trickle.abort();
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_shared_memory_is_refused_on_every_route() {
+    let small = ListenLimits { buffered_bytes_max: 100_000, ..ListenLimits::default() };
+    let (service, key) = Listening::with_key(small).await;
+    for (method, path) in routes(&service).await {
+        let mut client = service.connect().await;
+        let got = client.ask(&method, &path, &[("authorization", &bearer(&key))], &vec![b' '; 200_000]).await;
+        assert_eq!(got.problem(), (429, "OVERLOADED".to_owned()), "{method} {path}");
+        assert!(got.header("retry-after").is_some(), "{method} {path}: {got:?}");
+    }
+}
+
+fn task(bytes: usize) -> Vec<u8> {
+    json!({"targetUrl": "http://example.com/", "body": "x".repeat(bytes)}).to_string().into_bytes()
+}
+
+async fn create(service: &Listening, bytes: usize) -> Got {
+    service.connect().await.ask("POST", "/retry-tasks", &[], &task(bytes)).await
+}
+
+#[tokio::test]
+async fn unfinished_uploads_hold_a_bounded_memory_and_give_it_back() {
+    let small = ListenLimits { buffered_bytes_max: 2 * MIB, ..ListenLimits::default() };
+    let service = Listening::start(small).await;
+    let mut unfinished = Vec::new();
+    for _ in 0..10 {
+        let mut client = service.connect().await;
+        client.begin("POST", "/retry-tasks", &[], MIB).await;
+        // One that was refused meanwhile takes no more.
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut client.0, &vec![b'x'; MIB / 2]).await;
+        unfinished.push(client);
+    }
+    let mut refused = 0;
+    for client in &mut unfinished[3..] {
+        refused += usize::from(is_refused(client).await);
+    }
+    assert_eq!(refused, 7, "three halves of a mebibyte fit");
+    assert_eq!(create(&service, 600_000).await.problem(), (429, "OVERLOADED".to_owned()));
+    assert_eq!(create(&service, 1_000).await.status, 201, "small requests go on");
+    drop(unfinished);
+    let again = async {
+        while create(&service, 600_000).await.status != 201 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, again).await.expect("the memory is free again");
+}
+
+async fn is_refused(client: &mut Client) -> bool {
+    client.answer().await.problem() == (429, "OVERLOADED".to_owned())
+}
+
+#[tokio::test]
+async fn an_upload_streams_and_is_not_held_whole() {
+    let small = ListenLimits { buffered_bytes_max: 18 * MIB, ..ListenLimits::default() };
+    let service = Listening::start(small).await;
+    let got = service.connect().await.ask("PUT", "/bodies", &[], &vec![7; 40 * MIB]).await;
+    assert_eq!(got.status, 201, "{got:?}");
+}
