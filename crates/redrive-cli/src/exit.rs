@@ -117,7 +117,7 @@ fn is_invalid_value(cause: &(dyn Error + 'static)) -> bool {
             AssembleError::Bodies(error) => matches!(error, OpenError::Address(_)),
             AssembleError::Key(error) => matches!(error, KeyError::Malformed | KeyError::File(..)),
             AssembleError::Start(error) => matches!(error, StartError::Invalid(_)),
-            AssembleError::Transport(_) => false,
+            AssembleError::Transport(_) | AssembleError::Identity(_) => false,
         };
     }
     cause.is::<Invalid>()

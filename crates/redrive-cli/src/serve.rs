@@ -60,9 +60,10 @@ fn name_option(error: AssembleError) -> anyhow::Error {
         AssembleError::Bodies(_) => "--bodies",
         AssembleError::Key(KeyError::Malformed) => "--secret-key",
         AssembleError::Key(_) => "--secret-key-file",
-        AssembleError::Store(_) | AssembleError::Transport(_) | AssembleError::Start(_) => {
-            return error.into();
-        }
+        AssembleError::Store(_)
+        | AssembleError::Transport(_)
+        | AssembleError::Identity(_)
+        | AssembleError::Start(_) => return error.into(),
     };
     anyhow::Error::new(error).context(option)
 }

@@ -72,10 +72,21 @@ pub enum AssembleError {
     Transport(#[from] TransportError),
     /// It differs from the other nodes on its store.
     #[error(transparent)]
-    Identity(#[from] IdentityError),
+    Identity(IdentityError),
     /// The service did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+impl From<IdentityError> for AssembleError {
+    fn from(error: IdentityError) -> Self {
+        match error {
+            IdentityError::Key(error) => error.into(),
+            IdentityError::Bodies(error) => error.into(),
+            IdentityError::Store(error) => error.into(),
+            mismatch @ IdentityError::Mismatch(_) => Self::Identity(mismatch),
+        }
+    }
 }
 
 impl From<StoreError> for AssembleError {

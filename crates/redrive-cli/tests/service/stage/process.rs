@@ -42,8 +42,7 @@ impl Launch {
     /// `serve` on a free port of loopback, with its files in `folder`.
     pub(crate) fn new(folder: &Path) -> Self {
         let (flags, variables, shell_setup) = (Vec::new(), Vec::new(), Vec::new());
-        Self { folder: folder.to_owned(), flags, variables, shell_setup }
-            .flags(&["--listen", "127.0.0.1:0"])
+        Self { folder: folder.to_owned(), flags, variables, shell_setup }.flags(&["--listen", "127.0.0.1:0"])
     }
 
     /// `serve` without a flag.
