@@ -17,6 +17,7 @@ use crate::count::Counts;
 use crate::estimate::Estimates;
 use crate::handler::Handler;
 use crate::hold::{Held, lock};
+use crate::node_pause::NodePause;
 use crate::observe::Observer;
 use crate::policies::Policies;
 use crate::settings::Settings;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) estimates: Estimates,
     pub(crate) held: Held,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) node_pause: NodePause,
     pub(crate) results: mpsc::Sender<Finished>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) counts: Counts,
@@ -78,6 +80,7 @@ impl Engine {
             estimates: Estimates::default(),
             held: Held::default(),
             slots: Arc::new(Semaphore::new(settings.concurrency)),
+            node_pause: NodePause::new(observer.clone()),
             results,
             observer: observer.clone(),
             counts: Counts::default(),

@@ -8,8 +8,8 @@ use redrive_core::limits::{ERROR_BYTES_MAX, OUTPUT_BYTES_MAX};
 use redrive_core::policy::presets;
 use redrive_core::records::{Change, Expect, Records};
 use redrive_core::{
-    Deferral, Await, Failure, Fault, NewJob, Outcome, PolicyName, PolicyRef, Queue, Reason, SignalName, Start, State,
-    Wait,
+    Await, Deferral, Failure, Fault, NewJob, Outcome, PolicyName, PolicyRef, Queue, Reason, SignalName,
+    Start, State, Wait,
 };
 use redrive_worker::{Context, KeepLog};
 
@@ -41,13 +41,7 @@ async fn each_outcome_leads_to_its_state() {
         (Outcome::reject("never"), State::Dead, 1, None, Some("never")),
         (Outcome::Snooze(60 * S), State::Pending, 0, Some(60 * S), None),
         (Outcome::Park(60 * S), State::Pending, 0, Some(60 * S), None),
-        (
-            Outcome::Defer(Deferral::of_job(60 * S, "no key")),
-            State::Pending,
-            0,
-            Some(60 * S),
-            Some("no key"),
-        ),
+        (Outcome::Defer(Deferral::of_job(60 * S, "no key")), State::Pending, 0, Some(60 * S), Some("no key")),
         (
             Outcome::Wait(Wait::until(Await::Signal(SignalName::new("go").unwrap()))),
             State::Waiting,
