@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Keyring;
 use crate::events::Events;
+use crate::loopback::LoopbackGuard;
 use crate::metrics::Metrics;
+use crate::node_problem::CurrentProblem;
 use crate::policies::Policies;
 use crate::series::Recent;
 use crate::{operations, routes, sample};
@@ -32,6 +34,10 @@ pub struct Api {
     pub(crate) node: WorkerId,
     /// When this node was started, by its own clock.
     pub(crate) started_at: Timestamp,
+    /// What keeps this node from making attempts.
+    pub(crate) node_problem: Arc<CurrentProblem>,
+    /// Whether tasks may call services on this machine.
+    pub(crate) loopback: Arc<LoopbackGuard>,
     /// What was seen of late.
     pub(crate) recent: Recent,
     /// Tells the driver of operations that one has begun here.
@@ -64,6 +70,8 @@ impl Api {
             metrics: Arc::new(Metrics::new()),
             node,
             started_at: now(),
+            node_problem: Arc::default(),
+            loopback: Arc::default(),
             recent: Recent::default(),
             begun: Notify::new(),
             redrive: Redrive::on(store.clone()),

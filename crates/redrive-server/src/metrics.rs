@@ -39,6 +39,7 @@ pub struct Metrics {
     gate_state: Family<OriginLabel, Gauge>,
     gate_limit: Family<OriginLabel, Gauge>,
     gate_in_flight: Family<OriginLabel, Gauge>,
+    node_paused: Gauge,
 }
 
 /// What a gate shows.
@@ -75,6 +76,7 @@ impl Metrics {
             gate_state: Family::default(),
             gate_limit: Family::default(),
             gate_in_flight: Family::default(),
+            node_paused: Gauge::default(),
         };
         metrics.register()
     }
@@ -108,6 +110,11 @@ impl Metrics {
         to.register("retry_gate_state", "0 open, 1 held or ramping up, 2 closed", self.gate_state.clone());
         to.register("retry_gate_limit", "Calls at once to an origin", self.gate_limit.clone());
         to.register("retry_gate_in_flight", "Calls under way to an origin", self.gate_in_flight.clone());
+        to.register(
+            "retry_node_paused",
+            "1 while this node claims nothing because of a problem of its own",
+            self.node_paused.clone(),
+        );
         self.registry = to;
         self
     }
@@ -130,6 +137,11 @@ impl Metrics {
     /// Counts tasks that were created.
     pub fn created(&self, tasks: usize) {
         self.created.inc_by(tasks as u64);
+    }
+
+    /// Notes whether this node claims nothing because of a problem of its own.
+    pub fn node_paused(&self, paused: bool) {
+        self.node_paused.set(i64::from(paused));
     }
 
     /// Counts a call of the store.
@@ -266,6 +278,7 @@ mod tests {
             "retry_store_batch_items_sum{verb=\"claim\"} 3.0",
             "retry_tasks_created_total 2",
             "retry_tasks{state=\"dead\"} 0",
+            "retry_node_paused 0",
             "retry_gate_state{origin=\"http://a:80\"} 2",
             "# EOF",
         ] {

@@ -10,6 +10,8 @@ mod escalation;
 mod events;
 mod grpc;
 mod jobs;
+#[cfg(target_os = "linux")]
+mod local_failures;
 mod nodes;
 mod outage;
 mod redis;
