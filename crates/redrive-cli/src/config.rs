@@ -1,6 +1,6 @@
 //! How `serve` is told what to do: a flag, else its environment variable, else the configuration file, else a default.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use redrive_server::{Config, KeySource, Roles, Setup};
 use redrive_worker::Settings;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Flags of `serve`. Each is also an environment variable and a key of the configuration file.
 #[derive(clap::Args, Deserialize, Default, Debug, Clone, PartialEq)]
@@ -36,11 +37,13 @@ pub(crate) struct Flags {
     /// What this process does [default: api,worker]
     #[arg(long, env = "REDRIVE_ROLES", value_delimiter = ',', value_name = "ROLE")]
     roles: Option<Vec<Role>>,
-    /// A range of private addresses that targets may have; may be repeated
-    #[arg(long, env = "REDRIVE_ALLOW_TARGET", value_delimiter = ',', value_name = "CIDR")]
+    /// A range of private addresses that targets may have, whatever notation leads to them; may be repeated
+    #[arg(long, env = "REDRIVE_ALLOW_TARGET", value_delimiter = ',', value_name = "CIDR", value_parser = range)]
+    #[serde(deserialize_with = "ranges")]
     allow_target: Option<Vec<IpNet>>,
-    /// A range of addresses that targets must not have; may be repeated, and goes before --allow-target
-    #[arg(long, env = "REDRIVE_DENY_TARGET", value_delimiter = ',', value_name = "CIDR")]
+    /// A range of addresses that targets must not have; may be repeated, and wins over --allow-target
+    #[arg(long, env = "REDRIVE_DENY_TARGET", value_delimiter = ',', value_name = "CIDR", value_parser = range)]
+    #[serde(deserialize_with = "ranges")]
     deny_target: Option<Vec<IpNet>>,
     /// How log lines look [default: text]
     #[arg(long, env = "REDRIVE_LOG_FORMAT")]
@@ -149,6 +152,20 @@ impl Flags {
     }
 }
 
+/// A range of addresses; a single address is the range of it alone.
+fn range(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
+        format!("invalid range {text:?}: write an address such as 10.1.2.3, or a range such as 10.0.0.0/8")
+    })
+}
+
+fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<IpNet>>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    let ranges: Result<Vec<IpNet>, String> = texts.iter().map(|text| range(text)).collect();
+    ranges.map(Some).map_err(D::Error::custom)
+}
+
 /// The store when none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:redrive.db";
 const ORIGIN_CONCURRENCY: u32 = 64;
@@ -187,6 +204,17 @@ mod tests {
         assert_eq!(written(all).unwrap().log_format(), LogFormat::Json);
         let error = format!("{:#}", written("lease = 1").unwrap_err());
         assert!(error.contains("lease") && error.contains("lease-ms"), "{error}");
+    }
+
+    #[test]
+    fn a_range_may_be_one_address() {
+        let ranges = |file: &str| written(file).unwrap().setup().unwrap().deny;
+        assert_eq!(
+            ranges("deny-target = ['10.1.2.3', '::1']"),
+            ranges("deny-target = ['10.1.2.3/32', '::1/128']")
+        );
+        let error = format!("{:#}", written("deny-target = ['example.com']").unwrap_err());
+        assert!(error.contains("10.0.0.0/8"), "{error}");
     }
 
     #[test]

@@ -41,4 +41,6 @@ pub use steps::{Await, Parent, Steps};
 pub use store::{Store, StoreError};
 pub use time::{Clock, Timestamp};
 pub use transfer::Transfer;
-pub use verdict::{Deferral, DeferralScope, Failure, Fault, Outcome, Reason, Run, Verdict, Wait, admit, decide};
+pub use verdict::{
+    Deferral, DeferralScope, Failure, Fault, Outcome, Reason, Run, Verdict, Wait, admit, decide,
+};
