@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use redrive_server::{AcceptNew, Config, KeySource, ListenLimits, Roles, Setup};
 use redrive_worker::Settings;
 use redrive_worker::settings::{CONCURRENCY_MAX, LEASE_MIN};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::exit::Exit;
 use crate::explicit::ExplicitOptions;
@@ -51,11 +52,13 @@ pub(crate) struct Flags {
     /// What this process does [default: api,worker]
     #[arg(long, env = "REDRIVE_ROLES", value_delimiter = ',', value_name = "ROLE")]
     roles: Option<Vec<Role>>,
-    /// A range of private addresses that targets may have; may be repeated
+    /// A range of private addresses that targets may have, whatever notation leads to them; may be repeated
     #[arg(long, env = "REDRIVE_ALLOW_TARGET", value_delimiter = ',', value_name = "CIDR", value_parser = parse_ip_range)]
+    #[serde(deserialize_with = "ranges")]
     allow_target: Option<Vec<IpNet>>,
-    /// A range of addresses that targets must not have; may be repeated, and goes before --allow-target
+    /// A range of addresses that targets must not have; may be repeated, and wins over --allow-target
     #[arg(long, env = "REDRIVE_DENY_TARGET", value_delimiter = ',', value_name = "CIDR", value_parser = parse_ip_range)]
+    #[serde(deserialize_with = "ranges")]
     deny_target: Option<Vec<IpNet>>,
     /// How log lines look [default: text]
     #[arg(long, env = "REDRIVE_LOG_FORMAT")]
@@ -258,6 +261,12 @@ impl Flags {
     }
 }
 
+fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<IpNet>>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    let ranges: Result<Vec<IpNet>, String> = texts.iter().map(|text| parse_ip_range(text)).collect();
+    ranges.map(Some).map_err(D::Error::custom)
+}
+
 /// The store when none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:redrive.db";
 const DEFAULT_BODIES: &str = "file:bodies";
@@ -313,6 +322,17 @@ mod tests {
         assert_eq!(written(all).unwrap().log_format(), LogFormat::Json);
         let error = format!("{:#}", written("lease = 1").unwrap_err());
         assert!(error.contains("lease") && error.contains("lease-ms"), "{error}");
+    }
+
+    #[test]
+    fn a_range_may_be_one_address() {
+        let ranges = |file: &str| written(file).unwrap().setup().unwrap().deny;
+        assert_eq!(
+            ranges("deny-target = ['10.1.2.3', '::1']"),
+            ranges("deny-target = ['10.1.2.3/32', '::1/128']")
+        );
+        let error = format!("{:#}", written("deny-target = ['example.com']").unwrap_err());
+        assert!(error.contains("10.0.0.0/8"), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use redrive_core::{Finding, Gravity};
 use redrive_server::identity;
+use redrive_server::wire::me::{LoopbackTargets, Me};
 use redrive_server::wire::overview::{Overview, Severity, Trouble};
 
 use crate::call::{CallError, Query, Reach, Service};
@@ -55,6 +56,7 @@ async fn look_at(service: &Service) -> Vec<Finding> {
         return vec![Finding::new(Gravity::Grave, SERVICE, what, error.to_string(), remedy)];
     }
     let ready = Finding::fine(SERVICE, "it answers, and its store does", url.clone());
+    let loopback = look_at_loopback(service).await;
     let overview = match service.get(&["overview"], &Query::new()).await {
         Ok(answer) => answer.read::<Overview>(),
         Err(error) => Err(error),
@@ -66,7 +68,19 @@ async fn look_at(service: &Service) -> Vec<Finding> {
             vec![Finding::new(Gravity::Note, SERVICE, "more cannot be looked at", error.to_string(), remedy)]
         }
     };
-    [problems, vec![ready]].concat()
+    [problems, vec![ready], loopback.into_iter().collect()].concat()
+}
+
+/// Whether tasks may call services on the machine that the service runs on; none for a key that may not know.
+async fn look_at_loopback(service: &Service) -> Option<Finding> {
+    let me = service.get(&["me"], &Query::new()).await.ok()?.read::<Me>().ok()?;
+    let LoopbackTargets { allowed, reason } = me.loopback_targets?;
+    if !allowed {
+        return Some(Finding::fine(SERVICE, "tasks may not call services on its machine (loopback)", reason));
+    }
+    let remedy = "create an API key with `redrive key create`, or start it with `--deny-target 127.0.0.0/8 --deny-target ::1/128`";
+    let what = "tasks may call services on its machine (loopback)";
+    Some(Finding::new(Gravity::Note, SERVICE, what, reason, remedy))
 }
 
 fn finding(trouble: Trouble, url: &str) -> Finding {

@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 const COLUMNS: Columns<Node> = Columns {
-    heads: &["NODE", "WHAT", "VERSION", "STARTED", "SEEN", "LEASES", "OLDEST", "KINDS"],
+    heads: &["NODE", "WHAT", "VERSION", "STARTED", "SEEN", "LEASES", "OLDEST", "KINDS", "PROBLEM"],
     spare: &["VERSION", "STARTED", "OLDEST"],
     row: |node, look| {
         vec![
@@ -40,6 +40,7 @@ const COLUMNS: Columns<Node> = Columns {
             Cell::number(node.leases),
             Cell::age(node.oldest_lease_at, look),
             Cell::text(if node.kinds.is_empty() { "-".to_owned() } else { node.kinds.join(", ") }),
+            Cell::maybe(node.problem.as_deref()),
         ]
     },
     none: "nobody works on this store",

@@ -122,7 +122,7 @@ const ATTEMPTS: Columns<TaskAttempt> = Columns {
             Cell::age(Some(attempt.started_at), look),
             Cell::span(Some(attempt.duration_ms)),
             Cell::state(&attempt.outcome),
-            Cell::maybe(attempt.response_status.map(|status| status.to_string())),
+            Cell::maybe(answer(attempt)),
             Cell::span(attempt.wait_ms),
             Cell::maybe(said(attempt)),
         ]
@@ -130,11 +130,16 @@ const ATTEMPTS: Columns<TaskAttempt> = Columns {
     none: "no attempt was made yet",
 };
 
+/// The HTTP status of an answer, or the name of its gRPC code.
+pub(crate) fn answer(attempt: &TaskAttempt) -> Option<String> {
+    attempt.grpc_status.clone().or_else(|| attempt.response_status.map(|status| status.to_string()))
+}
+
 /// What went wrong, and how the answer began.
 fn said(attempt: &TaskAttempt) -> Option<String> {
-    match (&attempt.error_message, &attempt.response_excerpt) {
+    match (attempt.error_message.as_ref().or(attempt.note.as_ref()), &attempt.response_excerpt) {
         (Some(error), Some(excerpt)) if !excerpt.trim().is_empty() => Some(format!("{error}: {excerpt}")),
-        (error, _) => error.clone(),
+        (error, _) => error.cloned(),
     }
 }
 

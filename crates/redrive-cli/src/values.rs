@@ -1,7 +1,7 @@
 //! Values of options: each error has an example of a legal value.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::str::FromStr;
@@ -42,9 +42,14 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     parse(text, "write an IP address and a port, for example 127.0.0.1:7373")
 }
 
-/// Reads a range of IP addresses.
+/// Reads a range of IP addresses; a single address is the range of it alone.
 pub(crate) fn parse_ip_range(text: &str) -> Result<IpNet, String> {
-    parse(text, "write an IP range, for example 10.0.0.0/8 or fd00::/8")
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse::<IpNet>().or_else(|_| address()).map_err(|_| {
+        format!(
+            "invalid range {text:?}: write an address such as 10.1.2.3, or a range such as 10.0.0.0/8 or fd00::/8"
+        )
+    })
 }
 
 fn parse<T: FromStr<Err: Display>>(text: &str, example: &str) -> Result<T, String> {

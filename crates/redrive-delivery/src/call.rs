@@ -73,6 +73,9 @@ impl Call {
             check_text("signingSecret", name, NAME_BYTES_MAX)?;
             headers::check_unsigned(&self.headers)?;
         }
+        for (field, target) in [("onSuccessUrl", &self.on_success), ("onExhaustedUrl", &self.on_exhausted)] {
+            target.as_ref().map_or(Ok(()), |target| check_report_target(field, target))?;
+        }
         Ok(())
     }
 
@@ -151,11 +154,22 @@ pub fn read_method(method: Option<&str>) -> Result<String, Invalid> {
     Err(Invalid::new("method", format!("must be one of {}", METHODS.join(", "))))
 }
 
+/// Refuses a target that cannot take reports: they are JSON over HTTP, which no gRPC method understands.
+pub fn check_report_target(field: &'static str, target: &Target) -> Result<(), Invalid> {
+    if target.scheme().is_grpc() {
+        return Err(Invalid::new(
+            field,
+            "must be http or https: the outcome is sent as JSON, which gRPC cannot take",
+        ));
+    }
+    Ok(())
+}
+
 /// What differs from a creating request to its repeat, and therefore stays out of the payload; a job's metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Passport {
-    /// The creating request's own id, sent as the key when the caller named none.
+    /// The key of a task that redrive itself creates, such as a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The creator's trace.
@@ -182,7 +196,7 @@ impl Passport {
         Ok(())
     }
 
-    /// The key that every attempt of `job` carries: the caller's, else that of the request that created it, else its id.
+    /// The key that every attempt of `job` carries: the caller's, else its own id. A report has a key of its own.
     pub fn key_for(&self, job: &Job) -> String {
         self.key(job.key.as_ref(), job.id)
     }
@@ -265,7 +279,7 @@ mod tests {
             body: CallBody::Inline((0..=255).collect()),
             signing_secret: Some("main".into()),
             on_success: Some(Target::parse("http://example.com/ok").unwrap()),
-            on_exhausted: Some(Target::parse("grpc://example.com/a.B/C").unwrap()),
+            on_exhausted: Some(Target::parse("https://example.com/dead").unwrap()),
             ..call()
         };
         let stored = Call { body: CallBody::Stored("b1.019b76daa8007000800000000000000a.3.ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".parse().unwrap()), ..call() };
@@ -315,7 +329,9 @@ mod tests {
             ("method", Call { method: "post".into(), ..call() }),
             ("method", Call { method: "POST /evil HTTP/1.1\r\n".into(), ..call() }),
             ("method", Call { method: String::new(), ..call() }),
-            ("method", Call { method: "GET".into(), target: grpc, ..call() }),
+            ("method", Call { method: "GET".into(), target: grpc.clone(), ..call() }),
+            ("onSuccessUrl", Call { on_success: Some(grpc.clone()), ..call() }),
+            ("onExhaustedUrl", Call { on_exhausted: Some(grpc), ..call() }),
             ("headers", Call { headers: header("Host"), ..call() }),
             ("headers", Call { headers: header("Webhook-Id"), signing_secret: Some("s".into()), ..call() }),
             ("body", Call { body: CallBody::Inline(vec![0; BODY_INLINE_BYTES_MAX + 1]), ..call() }),

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 use crate::bodies::{Bodies, GetError};
 use crate::call::{Call, CallBody, Passport};
 use crate::escalate;
-use crate::exchange::{Exchange, Outgoing};
+use crate::exchange::{Exchange, LOCAL_FAILURE_WAIT, Outgoing};
 use crate::gate::{Admission, Gates, Turn};
+use crate::local::LocalFailure;
 use crate::passage::Passage;
 use crate::secrets::{Vault, VaultError};
 use crate::sign::Signer;
@@ -188,6 +189,9 @@ fn unix_seconds() -> i64 {
 
 /// What the answer means for the task.
 fn outcome(exchange: &Exchange) -> Outcome {
+    if let Some(deferral) = exchange.deferral() {
+        return Outcome::Defer(deferral);
+    }
     match exchange.failure() {
         None => Outcome::Done(None),
         Some(failure) if exchange.no_retry || failure.fault == Fault::TargetRefused => {
@@ -207,6 +211,8 @@ enum Unready {
     SecretLost(String),
     /// It may work later or on another node; not the target's fault, so no attempt is charged.
     NotNow(String),
+    /// This node cannot make attempts at all.
+    Local(LocalFailure),
 }
 
 impl Unready {
@@ -218,6 +224,10 @@ impl Unready {
             Self::NotNow(why) => {
                 tracing::warn!(job = %job.id, %why, "attempt put off");
                 Outcome::Defer(Deferral::with_backoff(job.epoch, why))
+            }
+            Self::Local(failure) => {
+                let reason = format!("this node could not read the task's body: {failure}");
+                Outcome::Defer(Deferral::of_node(LOCAL_FAILURE_WAIT, reason))
             }
         }
     }
@@ -234,7 +244,10 @@ impl From<GetError> for Unready {
         match error {
             GetError::Lost(why) => Self::BodyLost(why),
             GetError::Elsewhere { .. } => Self::NotNow(error.to_string()),
-            GetError::Unavailable(cause) => Self::NotNow(format!("the body cannot be read for now: {cause}")),
+            GetError::Unavailable(cause) => match LocalFailure::behind(&*cause) {
+                Some(failure) => Self::Local(failure),
+                None => Self::NotNow(format!("the body cannot be read for now: {cause}")),
+            },
         }
     }
 }

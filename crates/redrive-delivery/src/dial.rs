@@ -1,10 +1,9 @@
 //! Opens every connection: resolve, check each address by the guard, connect, TLS.
 //!
-//! The address that was checked is the address that is dialled: there is no second look-up in between. A pooled
-//! connection was dialled after such a check and is kept at most as long as the pool keeps idle ones, so a guard
-//! that changes with the configuration needs a new transport.
+//! The address that was checked is the address that is dialled: there is no second look-up in between. Each dial asks
+//! the guard that holds at that moment; a transport whose guard changes also starts with empty pools, because a pooled
+//! connection was dialled under the guard before.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use http::Uri;
 use http::uri::Scheme;
 use socket2::{SockRef, TcpKeepalive};
@@ -22,37 +20,27 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::guard::{Guard, Refused};
+use crate::guard::{Refused, SharedGuard, dialled};
+use crate::local::LocalFailure;
+use crate::resolve::{Resolve, ResolveError};
 use crate::wire::Wire;
 
 /// How long what was sent may stay unacknowledged before the connection counts as dead.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
-/// Finds the addresses of a host, anew for every connection.
-#[async_trait]
-pub trait Resolve: Send + Sync + fmt::Debug {
-    /// The addresses of `host`, in the order to try them.
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
-}
-
-/// Asks the operating system.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemResolver;
-
-#[async_trait]
-impl Resolve for SystemResolver {
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect())
-    }
-}
-
 /// Why there is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// No address of the host may be dialled.
-    #[error(transparent)]
+    /// No address of the host may be dialled. The text is for whoever created the task: it does not say what the host
+    /// resolves to.
+    #[error(
+        "the target may not be called: its address is not allowed here; the operator of this service can allow it with `--allow-target`"
+    )]
     Refused(#[from] Refused),
+    /// This node cannot open connections.
+    #[error("this node could not call the target: {0}")]
+    Local(LocalFailure),
     /// The host has no address.
     #[error("{host} cannot be resolved")]
     Dns {
@@ -130,7 +118,7 @@ pub(crate) enum Speak {
 /// The connector below both clients.
 #[derive(Clone)]
 pub(crate) struct Dialer {
-    pub(crate) guard: Arc<Guard>,
+    pub(crate) guard: Arc<SharedGuard>,
     pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) connect_timeout: Duration,
     pub(crate) tls: TlsConnector,
@@ -153,23 +141,30 @@ impl Dialer {
 
     /// The addresses of the host that may be dialled. A host that also has others is dialled at these only.
     async fn permitted(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
-        let unresolved = |source| DialError::Dns { host: host.to_owned(), source };
         let addresses = match host.parse::<IpAddr>() {
             Ok(literal) => vec![literal],
-            Err(_) => self.resolver.resolve(host).await.map_err(unresolved)?,
+            Err(_) => self.resolver.resolve(host).await.map_err(|error| unresolved(host, error))?,
         };
+        let guard = self.guard.current();
         let mut refused = None;
         let mut permitted = Vec::with_capacity(addresses.len());
         for address in addresses {
-            match self.guard.check(address) {
-                Ok(()) => permitted.push(SocketAddr::new(address, port)),
+            match guard.check(address) {
+                Ok(()) => permitted.push(SocketAddr::new(dialled(address), port)),
                 Err(refusal) => refused = refused.or(Some(refusal)),
             }
         }
         match refused {
             _ if !permitted.is_empty() => Ok(permitted),
-            Some(refusal) => Err(refusal.into()),
-            None => Err(unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"))),
+            Some(refusal) => {
+                // For the operator alone: a tenant must not learn what an internal name resolves to.
+                tracing::warn!(host, %refusal, "target refused");
+                Err(refusal.into())
+            }
+            None => {
+                let none = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+                Err(unresolved(host, none.into()))
+            }
         }
     }
 
@@ -186,7 +181,11 @@ impl Dialer {
             let share = deadline.saturating_duration_since(Instant::now()) / left;
             match timeout(share, open(address)).await {
                 Ok(Ok(stream)) => return Ok((stream, address)),
-                Ok(Err(source)) => trouble = DialError::Connect { address, source },
+                Ok(Err(source)) => match LocalFailure::of_connect(&source, address) {
+                    // The other addresses would fail in the same way.
+                    Some(failure) => return Err(DialError::Local(failure)),
+                    None => trouble = DialError::Connect { address, source },
+                },
                 Err(_) => trouble = self.too_late(host),
             }
         }
@@ -218,6 +217,13 @@ impl Dialer {
 
     fn too_late(&self, host: &str) -> DialError {
         DialError::Timeout { host: host.to_owned(), after: self.connect_timeout }
+    }
+}
+
+fn unresolved(host: &str, error: ResolveError) -> DialError {
+    match error {
+        ResolveError::Failed(source) => DialError::Dns { host: host.to_owned(), source },
+        ResolveError::Local(failure) => DialError::Local(failure),
     }
 }
 

@@ -35,12 +35,23 @@ pub struct Evidence {
     /// What was spoken there: `http/1.1`, `h2` or `h2c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// Something about the answer that changed nothing, such as a body that broke off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl Evidence {
     /// Evidence of nothing but how far the request came.
     pub fn new(phase: Phase) -> Self {
-        Self { phase, status: None, grpc_code: None, excerpt: None, address: None, protocol: None }
+        Self {
+            phase,
+            status: None,
+            grpc_code: None,
+            excerpt: None,
+            address: None,
+            protocol: None,
+            note: None,
+        }
     }
 
     /// As kept in the log.
@@ -70,6 +81,7 @@ mod tests {
             excerpt: Some("bu\"sy".into()),
             address: Some("192.0.2.1:443".into()),
             protocol: Some("h2".into()),
+            note: Some("the body broke off".into()),
         };
         for evidence in [bare, full] {
             assert_eq!(Evidence::from_json(&evidence.to_json()), Some(evidence));

@@ -5,13 +5,20 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use hyper_util::client::legacy;
-use redrive_core::{Failure, Fault};
+use redrive_core::{Deferral, Failure, Fault};
 
 use crate::dial::{DialError, Peer};
 use crate::evidence::{Evidence, Phase};
+use crate::local::LocalFailure;
 use crate::progress::Progress;
 use crate::target::Target;
 use crate::upload::Upload;
+
+/// How long a task waits that this node could not send. The node itself pauses for longer; another node may take the
+/// task at once.
+pub(crate) const LOCAL_FAILURE_WAIT: Duration = Duration::from_secs(1);
+/// How long a task waits whose stored body could not be read while it was sent.
+const BODY_FAILURE_WAIT: Duration = Duration::from_secs(5);
 
 /// A request to be sent once.
 #[derive(Debug)]
@@ -66,6 +73,8 @@ pub struct Exchange {
     pub peer: Option<Peer>,
     /// What went wrong; none is success.
     pub trouble: Option<Trouble>,
+    /// Something about the answer that is worth knowing but changes nothing, such as a body that broke off.
+    pub note: Option<String>,
 }
 
 impl Exchange {
@@ -84,6 +93,23 @@ impl Exchange {
         })
     }
 
+    /// Why the attempt was not made although the target is not to blame; none when there was an attempt.
+    pub fn deferral(&self) -> Option<Deferral> {
+        let trouble = self.trouble.as_ref()?;
+        match trouble.sort {
+            Sort::Local(_) => Some(Deferral::of_node(LOCAL_FAILURE_WAIT, &trouble.message)),
+            Sort::Body => Some(Deferral::of_job(BODY_FAILURE_WAIT, &trouble.message)),
+            Sort::Refused
+            | Sort::Dns
+            | Sort::Connect
+            | Sort::ConnectTimeout
+            | Sort::Tls
+            | Sort::Connection
+            | Sort::Status(_)
+            | Sort::Grpc(_) => None,
+        }
+    }
+
     /// What to log about it.
     pub fn evidence(&self) -> Evidence {
         Evidence {
@@ -93,6 +119,7 @@ impl Exchange {
             excerpt: self.excerpt.clone(),
             address: self.peer.map(|peer| peer.address.to_string()),
             protocol: self.peer.map(|peer| peer.protocol.name().to_owned()),
+            note: self.note.clone(),
         }
     }
 
@@ -107,6 +134,7 @@ impl Exchange {
             no_retry: false,
             peer: progress.peer(),
             trouble: None,
+            note: None,
         }
     }
 
@@ -128,6 +156,8 @@ pub struct Trouble {
 /// The sort of a trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
+    /// This node could not send the request.
+    Local(LocalFailure),
     /// The guard does not let the target's address be dialled.
     Refused,
     /// The target's host has no address.
@@ -152,11 +182,14 @@ impl Sort {
     /// What the policy knows it as.
     pub fn fault(self) -> Fault {
         match self {
-            Self::Dns | Self::Connect | Self::ConnectTimeout | Self::Tls | Self::Connection => {
-                Fault::Connection
-            }
+            Self::Local(_)
+            | Self::Dns
+            | Self::Connect
+            | Self::ConnectTimeout
+            | Self::Tls
+            | Self::Connection
+            | Self::Body => Fault::Connection,
             Self::Refused => Fault::TargetRefused,
-            Self::Body => Fault::Connection,
             Self::Status(status) => Fault::Status(status),
             Self::Grpc(code) => Fault::Grpc(code),
         }
@@ -169,14 +202,15 @@ impl Trouble {
     }
 
     fn of(progress: &Progress, error: &legacy::Error) -> Self {
-        if let Some(error) = progress.body_error() {
-            return Self::new(Sort::Body, format!("the request's body could not be read: {error}"));
+        if let Some(failure) = progress.body_failure() {
+            let sort = failure.local.map_or(Sort::Body, Sort::Local);
+            return Self::new(sort, format!("the request's body could not be read: {}", failure.message));
         }
         let Some(cause) = error.source() else {
             return Self::new(Sort::Connection, error.to_string());
         };
         if let Some(dial) = cause.downcast_ref::<DialError>() {
-            return Self::new(sort_of(dial), explain(dial));
+            return Self::new(sort_of(dial), message_of(dial));
         }
         let when = match progress.settled_phase() {
             Phase::NeverSent => "before the request was sent",
@@ -189,10 +223,22 @@ impl Trouble {
 fn sort_of(error: &DialError) -> Sort {
     match error {
         DialError::Refused(_) => Sort::Refused,
+        DialError::Local(failure) => Sort::Local(*failure),
         DialError::Dns { .. } => Sort::Dns,
         DialError::Connect { .. } => Sort::Connect,
         DialError::Timeout { .. } => Sort::ConnectTimeout,
         DialError::Tls { .. } => Sort::Tls,
+    }
+}
+
+/// What a person should read. The cause of a refusal is left out: it names the address.
+fn message_of(error: &DialError) -> String {
+    match error {
+        DialError::Refused(_) | DialError::Local(_) => error.to_string(),
+        DialError::Dns { .. }
+        | DialError::Connect { .. }
+        | DialError::Timeout { .. }
+        | DialError::Tls { .. } => explain(error),
     }
 }
 

@@ -74,7 +74,13 @@ pub(crate) fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
 /// Reads the answer, and the status at its end.
 pub(crate) async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
     let (head, body) = response.into_parts();
-    progress.answered(head.status.as_u16());
+    // Every gRPC server answers 200, also to calls that fail: the code at the end is the status. Any other HTTP status
+    // comes from something in between and is worth keeping.
+    if head.status == StatusCode::OK {
+        progress.answered_without_status();
+    } else {
+        progress.answered(head.status.as_u16());
+    }
     let answer = Answer::read(body, GRPC_ANSWER_BYTES_MAX).await;
     // A call that fails at once has its status among the headers.
     let last = match &answer.trailers {
@@ -147,7 +153,8 @@ fn timeout_text(timeout: Duration) -> String {
     if ms < 100_000_000 { format!("{ms}m") } else { format!("{}S", timeout.as_secs().min(99_999_999)) }
 }
 
-fn name(code: u16) -> String {
+/// The name of a gRPC code, such as `UNAVAILABLE`.
+pub fn name(code: u16) -> String {
     NAMES.get(usize::from(code)).map_or_else(|| format!("gRPC code {code}"), |name| (*name).to_owned())
 }
 

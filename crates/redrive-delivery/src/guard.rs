@@ -1,36 +1,60 @@
 //! Which addresses may be dialled, so that a task cannot reach into the network redrive runs in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Decides by address, after DNS: what was denied, then what was allowed, then the table of special ranges.
-#[derive(Debug, Clone)]
+///
+/// Ranges are compared with the address that the system dials, whatever notation leads to it: `::ffff:10.0.0.1` is
+/// 10.0.0.1, and `0.0.0.0` and `::` are this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     allow: Vec<IpNet>,
     deny: Vec<IpNet>,
+    loopback: LoopbackAccess,
+}
+
+/// Whether targets may be on this machine although no range allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopbackAccess {
+    /// Loopback addresses are refused like other special ones.
+    Refused,
+    /// Loopback addresses may be dialled.
+    Allowed,
 }
 
 impl Guard {
     /// Only addresses of the public internet.
     pub fn public_only() -> Self {
-        Self { allow: Vec::new(), deny: Vec::new() }
+        Self { allow: Vec::new(), deny: Vec::new(), loopback: LoopbackAccess::Refused }
     }
 
     /// Addresses of the public internet and this machine's loopback; for a service that only this machine can call.
     pub fn open_to_loopback() -> Self {
-        Self::public_only().allow(LOOPBACK_V4).allow(LOOPBACK_V6)
+        Self::public_only().with_loopback(LoopbackAccess::Allowed)
+    }
+
+    /// The same guard with other access to this machine's loopback.
+    pub fn with_loopback(self, loopback: LoopbackAccess) -> Self {
+        Self { loopback, ..self }
+    }
+
+    /// The access to this machine's loopback that no range gives.
+    pub fn loopback(&self) -> LoopbackAccess {
+        self.loopback
     }
 
     /// Allows a range that the table refuses.
     pub fn allow(mut self, range: impl Into<IpNet>) -> Self {
-        self.allow.push(range.into());
+        self.allow.push(without_mapping(range.into()));
         self
     }
 
     /// Denies a range, whatever else allows it.
     pub fn deny(mut self, range: impl Into<IpNet>) -> Self {
-        self.deny.push(range.into());
+        self.deny.push(without_mapping(range.into()));
         self
     }
 
@@ -39,21 +63,72 @@ impl Guard {
         if let Some(range) = self.denied(address) {
             return Err(Refused::Denied { address, range });
         }
-        if self.allow.iter().any(|range| range.contains(&address)) {
+        if self.allows(dialled(address)) {
             return Ok(());
         }
-        match special(address) {
+        match special(address).or_else(|| special(dialled(address))) {
             Some((range, what)) => Err(Refused::Special { address, range, what }),
             None => Ok(()),
         }
     }
 
-    /// An IPv4 address within an IPv6 one is denied with it: it is where the packets would end up.
+    /// The range that denies an address: as it is written, as it is dialled, or by an IPv4 address that it carries,
+    /// because that is where the packets would end up.
     fn denied(&self, address: IpAddr) -> Option<IpNet> {
-        let inner = embedded(address).map(IpAddr::V4);
-        let covers =
-            |range: &&IpNet| range.contains(&address) || inner.is_some_and(|inner| range.contains(&inner));
-        self.deny.iter().find(covers).copied()
+        let carried = embedded(address).into_iter().flatten().map(|inner| dialled(IpAddr::V4(inner)));
+        let forms: Vec<IpAddr> = [address, dialled(address)].into_iter().chain(carried).collect();
+        self.deny.iter().find(|range| forms.iter().any(|form| range.contains(form))).copied()
+    }
+
+    /// Whether a range allows an address that is about to be dialled. One that carries an IPv4 address needs that to be
+    /// allowed too: allowing NAT64 does not allow this machine behind it.
+    fn allows(&self, dialled: IpAddr) -> bool {
+        let open = self.loopback == LoopbackAccess::Allowed && dialled.is_loopback();
+        let listed = open || self.allow.iter().any(|range| range.contains(&dialled));
+        let [carried, _] = embedded(dialled);
+        listed && carried.is_none_or(|inner| self.check(IpAddr::V4(inner)).is_ok())
+    }
+}
+
+/// The guard that holds now, for everyone who dials.
+#[derive(Debug)]
+pub(crate) struct SharedGuard(RwLock<Arc<Guard>>);
+
+impl SharedGuard {
+    pub(crate) fn new(guard: Guard) -> Self {
+        Self(RwLock::new(Arc::new(guard)))
+    }
+
+    pub(crate) fn current(&self) -> Arc<Guard> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another guard in its place. Returns false if it is the same.
+    pub(crate) fn replace(&self, guard: Guard) -> bool {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = **current != guard;
+        *current = Arc::new(guard);
+        changed
+    }
+}
+
+/// The address that the system dials for `address`: an IPv4-mapped address is dialled over IPv4, and an unspecified one
+/// on this machine.
+pub fn dialled(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        canonical => canonical,
+    }
+}
+
+/// A range of IPv4-mapped addresses as the range of IPv4 addresses that it means. The whole of them stays as it is:
+/// somebody who names it means the notation, not every IPv4 address.
+fn without_mapping(range: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = range else { return range };
+    match (mapped.network().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96)) {
+        (Some(network), Some(length @ 1..)) => Ipv4Net::new(network, length).map_or(range, IpNet::V4),
+        _ => range,
     }
 }
 
@@ -162,15 +237,26 @@ fn special(address: IpAddr) -> Option<(IpNet, &'static str)> {
     }
 }
 
-/// The IPv4 address that an IPv6 address leads to, for the forms that carry one.
-fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
-    let IpAddr::V6(address) = address else { return None };
+/// The IPv4 addresses that an IPv6 address leads to, for the forms that carry one: the one that packets go to, and one
+/// that they pass or that another reading of the form gives.
+fn embedded(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
+    let IpAddr::V6(address) = address else { return [None, None] };
     let [a, b, c, d, e, f, g, h] = address.segments();
     let joined = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match (a, b, c, d, e, f) {
-        (0, 0, 0, 0, 0, 0 | 0xffff) | (0, 0, 0, 0, 0xffff, 0) | (0x64, 0xff9b, ..) => Some(joined(g, h)),
-        (0x2002, ..) => Some(joined(b, c)),
-        _ => None,
+        // `::` and `::1` have their own meaning.
+        (0, 0, 0, 0, 0, 0) if g == 0 && h <= 1 => [None, None],
+        (0, 0, 0, 0, 0, 0 | 0xffff) | (0, 0, 0, 0, 0xffff, 0) | (0x64, 0xff9b, 0, ..) => {
+            [Some(joined(g, h)), None]
+        }
+        // RFC 6052 puts it around a byte of zeros behind a prefix of 48 bits; networks also use 96.
+        (0x64, 0xff9b, 1, ..) => [Some(joined(d, (e << 8) | (f >> 8))), Some(joined(g, h))],
+        (0x2002, ..) => [Some(joined(b, c)), None],
+        // Teredo: the client's address inverted, and its server's.
+        (0x2001, 0, ..) => [Some(joined(!g, !h)), Some(joined(c, d))],
+        // ISATAP.
+        (.., 0 | 0x200, 0x5efe) => [Some(joined(g, h)), None],
+        _ => [None, None],
     }
 }
 

@@ -43,22 +43,25 @@ pub(crate) async fn answered(progress: &Progress, response: Response<Incoming>) 
     Exchange {
         excerpt: answer.excerpt(0),
         retry_after: if head.status.is_success() { None } else { asked() },
-        trouble: trouble(head.status, &answer.ending),
+        trouble: trouble(head.status),
+        note: note(&answer.ending),
         ..Exchange::so_far(progress)
     }
 }
 
-/// The status is the answer. A success that breaks off is none: what it would have said is not known.
-fn trouble(status: StatusCode, ending: &Ending) -> Option<Trouble> {
+/// The status is the answer, whatever becomes of the body after it.
+fn trouble(status: StatusCode) -> Option<Trouble> {
+    if status.is_success() {
+        return None;
+    }
+    let hint = if status.is_redirection() { "; redirects are not followed" } else { "" };
+    Some(Trouble::new(Sort::Status(status.as_u16()), format!("the target answered {status}{hint}")))
+}
+
+/// A body that broke off is worth knowing. One that was cut at the limit is not: the target may send as much as it likes.
+fn note(ending: &Ending) -> Option<String> {
     match ending {
-        Ending::Whole | Ending::Cut if status.is_success() => None,
-        Ending::Broken(error) if status.is_success() => {
-            let message = format!("the answer broke off after its status {status}: {}", explain(error));
-            Some(Trouble::new(Sort::Connection, message))
-        }
-        Ending::Whole | Ending::Cut | Ending::Broken(_) => {
-            let hint = if status.is_redirection() { "; redirects are not followed" } else { "" };
-            Some(Trouble::new(Sort::Status(status.as_u16()), format!("the target answered {status}{hint}")))
-        }
+        Ending::Whole | Ending::Cut => None,
+        Ending::Broken(error) => Some(format!("the body of the answer broke off: {}", explain(error))),
     }
 }

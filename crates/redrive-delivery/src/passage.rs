@@ -31,7 +31,9 @@ impl Passage {
 
     /// The exchange has ended by itself.
     pub(crate) fn arrive(&mut self, exchange: &Exchange) {
-        self.note(&exchange.evidence());
+        if exchange.deferral().is_none() {
+            self.note(&exchange.evidence());
+        }
         self.progress = None;
         let Some(permit) = self.permit.take() else { return };
         match signal(exchange) {
@@ -62,12 +64,31 @@ fn signal(exchange: &Exchange) -> Option<Signal> {
     match &exchange.trouble {
         None => Some(Signal::Success),
         Some(Trouble { sort, .. }) => match sort {
-            Sort::Refused | Sort::Body => None,
+            Sort::Local(_) | Sort::Refused | Sort::Body => None,
             Sort::Dns | Sort::Connect | Sort::ConnectTimeout | Sort::Tls | Sort::Connection => {
                 Some(Signal::Struggle(None))
             }
             Sort::Status(status) => Some(Signal::of_status(*status, wait)),
             Sort::Grpc(code) => Some(Signal::of_grpc(*code, wait)),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::LocalFailure;
+
+    #[test]
+    fn a_problem_of_this_node_is_not_held_against_the_origin() {
+        let said = |sort| {
+            let trouble = Some(Trouble { sort, message: String::new() });
+            signal(&Exchange { trouble, ..Exchange::so_far(&Progress::new()) })
+        };
+        for local in [LocalFailure::ProcessFiles, LocalFailure::Ports, LocalFailure::Resolver] {
+            assert!(said(Sort::Local(local)).is_none(), "{local}");
+        }
+        assert!(said(Sort::Body).is_none() && said(Sort::Refused).is_none());
+        assert!(said(Sort::Connect).is_some() && said(Sort::Dns).is_some());
     }
 }

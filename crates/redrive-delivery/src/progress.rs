@@ -1,5 +1,6 @@
 //! How far an attempt has come, readable even after its future was dropped by a timeout.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +9,8 @@ use hyper_util::client::legacy::connect::CaptureConnection;
 
 use crate::dial::Peer;
 use crate::evidence::{Evidence, Phase};
+use crate::exchange::explain;
+use crate::local::LocalFailure;
 
 /// A shared note of how far one attempt has come. Clones read the same note.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +22,15 @@ struct Note {
     phase: AtomicU8,
     status: AtomicU16,
     connection: OnceLock<CaptureConnection>,
-    body_error: OnceLock<String>,
+    body_failure: OnceLock<BodyFailure>,
+}
+
+/// Why the request's own body could not be read.
+#[derive(Debug)]
+pub(crate) struct BodyFailure {
+    pub(crate) message: String,
+    /// Set when it is a problem of this node.
+    pub(crate) local: Option<LocalFailure>,
 }
 
 const SENDING: u8 = 1;
@@ -86,15 +97,21 @@ impl Progress {
 
     pub(crate) fn answered(&self, status: u16) {
         self.0.status.store(status, Ordering::Release);
+        self.answered_without_status();
+    }
+
+    /// An answer has begun whose status is still to come, as with gRPC.
+    pub(crate) fn answered_without_status(&self) {
         self.0.phase.fetch_max(ANSWERED, Ordering::AcqRel);
     }
 
-    pub(crate) fn body_failed(&self, error: String) {
+    pub(crate) fn body_failed(&self, error: &(dyn Error + 'static)) {
+        let failure = BodyFailure { message: explain(error), local: LocalFailure::behind(error) };
         // The first error is the cause; what follows is its echo.
-        let _ = self.0.body_error.set(error);
+        let _ = self.0.body_failure.set(failure);
     }
 
-    pub(crate) fn body_error(&self) -> Option<&str> {
-        self.0.body_error.get().map(String::as_str)
+    pub(crate) fn body_failure(&self) -> Option<&BodyFailure> {
+        self.0.body_failure.get()
     }
 }

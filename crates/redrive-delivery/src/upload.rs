@@ -122,7 +122,7 @@ impl Body for Upload {
         }
         let polled = self.poll_stream(cx);
         if let Poll::Ready(Some(Err(error))) = &polled {
-            self.progress.body_failed(error.to_string());
+            self.progress.body_failed(&**error);
         }
         polled
     }

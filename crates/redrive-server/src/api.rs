@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::Keyring;
 use crate::auth_limit::FailedLogins;
 use crate::events::Events;
+use crate::loopback::LoopbackGuard;
 use crate::metrics::Metrics;
+use crate::node_problem::CurrentProblem;
 use crate::policies::Policies;
 use crate::readiness::Readiness;
 use crate::series::Recent;
@@ -35,6 +37,10 @@ pub struct Api {
     pub(crate) node: WorkerId,
     /// When this node was started, by its own clock.
     pub(crate) started_at: Timestamp,
+    /// What keeps this node from making attempts.
+    pub(crate) node_problem: Arc<CurrentProblem>,
+    /// Whether tasks may call services on this machine.
+    pub(crate) loopback: Arc<LoopbackGuard>,
     /// What was seen of late.
     pub(crate) recent: Recent,
     /// Whether this node could work when someone last asked.
@@ -70,6 +76,8 @@ impl Api {
             metrics: Arc::new(Metrics::new()),
             node,
             started_at: now(),
+            node_problem: Arc::default(),
+            loopback: Arc::default(),
             recent: Recent::default(),
             readiness: Readiness::default(),
             begun: Notify::new(),

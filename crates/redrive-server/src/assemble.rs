@@ -13,7 +13,6 @@ use redrive_delivery::secrets::{KeyError, SecretKey, Vault};
 use redrive_delivery::{Guard, Parts, Transport, TransportError, TransportSettings};
 
 use crate::identity::{self, AcceptNew, IdentityError, secret_key};
-use crate::keys;
 use crate::service::{Config, Service, StartError};
 
 /// Everything a service is made of, by address.
@@ -104,15 +103,15 @@ pub async fn assemble(setup: Setup) -> Result<Service, AssembleError> {
         bodies,
         vault: Arc::new(Vault::new(&key)),
     };
-    let guard = guard(&setup, &*store).await?;
     let settings = TransportSettings {
-        guard,
+        guard: guard(&setup),
         // As many as may be under way: fewer would be closed and dialled again between calls.
         idle_per_origin_max: setup.origin_concurrency as usize,
         ..TransportSettings::default()
     };
     let transport = Transport::new(settings)?;
-    Ok(Service::start(setup.config, store, parts, transport).await?)
+    let service = Service::start(setup.config, store, parts, transport.clone()).await?;
+    Ok(service.guarding(transport).await)
 }
 
 /// Opens the key and the bodies. On a store that several nodes share they must be those of the other nodes; nothing is made
@@ -131,10 +130,8 @@ async fn key_and_bodies(setup: &Setup, store: &dyn Backend) -> Result<(SecretKey
     }
 }
 
-/// Whoever can reach a service without keys can reach this machine anyway: only then may targets be on it.
-async fn guard(setup: &Setup, store: &dyn Backend) -> Result<Guard, StartError> {
-    let private = setup.config.listen.ip().is_loopback() && !keys::any_exist(store).await?;
-    let guard = if private { Guard::open_to_loopback() } else { Guard::public_only() };
-    let guard = setup.allow.iter().fold(guard, |guard, range| guard.allow(*range));
-    Ok(setup.deny.iter().fold(guard, |guard, range| guard.deny(*range)))
+/// What the settings allow and deny. Whether loopback is open besides depends on the API keys, and changes with them.
+fn guard(setup: &Setup) -> Guard {
+    let guard = setup.allow.iter().fold(Guard::public_only(), |guard, range| guard.allow(*range));
+    setup.deny.iter().fold(guard, |guard, range| guard.deny(*range))
 }

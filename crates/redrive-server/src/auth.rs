@@ -1,7 +1,7 @@
 //! Who is calling and what they may do. A route takes the extractor of the right it needs, so that none can forget.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -107,6 +107,7 @@ pub struct Keyring {
     /// Whether everyone may do everything as long as there is no key.
     open: bool,
     known: Mutex<Known>,
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -120,13 +121,23 @@ struct Known {
 impl Keyring {
     /// The keys in `store`.
     pub fn new(store: Arc<dyn Backend>, open: bool) -> Self {
-        Self { store, open, known: Mutex::default() }
+        Self { store, open, known: Mutex::default(), on_change: OnceLock::new() }
     }
 
     /// Forgets what was read, after this node has changed a key.
     pub fn forget(&self) {
         let mut known = self.lock();
         *known = Known { changes: known.changes + 1, ..Known::default() };
+        drop(known);
+        if let Some(act) = self.on_change.get() {
+            act();
+        }
+    }
+
+    /// Acts whenever this node has changed a key, before the change is answered.
+    pub(crate) fn on_change(&self, act: impl Fn() + Send + Sync + 'static) {
+        // There is one guard to keep in line.
+        let _ = self.on_change.set(Box::new(act));
     }
 
     /// Whether everyone may do everything, because there is no key.

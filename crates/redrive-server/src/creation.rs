@@ -10,7 +10,7 @@ use redrive_core::store::Enqueued;
 use redrive_core::{
     Idempotency, IdempotencyKey, JobId, Kind, NewJob, Policy, Priority, Start, Tenant, Timestamp, catalog,
 };
-use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, read_method};
+use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, check_report_target, read_method};
 use redrive_delivery::encoding::LENIENT_BASE64;
 use redrive_delivery::{BodyRef, Call, CallBody, KIND, Passport, Target};
 use sha2::{Digest, Sha256};
@@ -53,14 +53,13 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Of a request that creates one task: its id may stand for the key.
+    /// Of a request that creates one task: it may name the key. Its `X-Request-Id` is no key, because a program may
+    /// create several tasks under one.
     pub(crate) fn of_one(headers: &HeaderMap) -> Answer<Self> {
-        let key = header_key(headers)?.map(str::to_owned);
-        let request_id = usable(headers, "x-request-id", |key| Passport { key, ..Passport::default() });
-        Ok(Self { key, passport: Passport { key: request_id, ..Self::trace(headers) } })
+        Ok(Self { key: header_key(headers)?.map(str::to_owned), passport: Self::trace(headers) })
     }
 
-    /// Of a request that creates many: one id cannot be the key of each.
+    /// Of a request that creates many: one key cannot be that of each.
     pub(crate) fn of_many(headers: &HeaderMap) -> Self {
         Self { key: None, passport: Self::trace(headers) }
     }
@@ -287,7 +286,9 @@ fn call(request: &mut TaskRequest, policy: &Policy, body: Sent) -> Answer<Call> 
     }
     let kept = |own: Option<String>, name: &str| own.or_else(|| policy.annotations.get(name).cloned());
     let url = |field: &'static str, url: Option<String>| {
-        url.map(|url| Target::parse_as(field, &url)).transpose().map_err(Problem::from)
+        let target = url.map(|url| Target::parse_as(field, &url)).transpose()?;
+        target.as_ref().map_or(Ok(()), |target| check_report_target(field, target))?;
+        Answer::Ok(target)
     };
     Ok(Call {
         method: read_method(request.method.as_deref())?,

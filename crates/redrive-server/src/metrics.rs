@@ -34,6 +34,7 @@ pub struct Metrics {
     store_errors: Family<VerbLabel, Counter>,
     http: Family<HttpLabels, Counter>,
     http_duration: Family<RouteLabel, Histogram, fn() -> Histogram>,
+    node_paused: Gauge,
 }
 
 /// What stands in the store and at the gates. Each scrape has gauges of its own, so that scrapes at the same time cannot
@@ -76,6 +77,7 @@ impl Metrics {
             store_errors: Family::default(),
             http: Family::default(),
             http_duration: Family::new_with_constructor(seconds),
+            node_paused: Gauge::default(),
         };
         metrics.register()
     }
@@ -100,6 +102,11 @@ impl Metrics {
         to.register("retry_store_errors", "Calls of the store that failed", self.store_errors.clone());
         to.register("retry_http_requests", "Requests answered", self.http.clone());
         to.register("retry_http_request_seconds", "How long answers took", self.http_duration.clone());
+        to.register(
+            "retry_node_paused",
+            "1 while this node claims nothing because of a problem of its own",
+            self.node_paused.clone(),
+        );
         self.registry = to;
         self
     }
@@ -122,6 +129,11 @@ impl Metrics {
     /// Counts tasks that were created.
     pub fn created(&self, tasks: usize) {
         self.created.inc_by(tasks as u64);
+    }
+
+    /// Notes whether this node claims nothing because of a problem of its own.
+    pub fn node_paused(&self, paused: bool) {
+        self.node_paused.set(i64::from(paused));
     }
 
     /// Counts a call of the store.
@@ -279,6 +291,7 @@ mod tests {
             "retry_store_batch_items_sum{verb=\"claim\"} 3.0",
             "retry_tasks_created_total 2",
             "retry_tasks{state=\"dead\"} 0",
+            "retry_node_paused 0",
             "retry_gate_state{origin=\"http://a:80\"} 2",
             "# EOF",
         ] {

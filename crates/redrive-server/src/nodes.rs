@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::api::Api;
+use crate::node_problem::NodeProblem;
 use crate::walk::{Walked, walk};
 use crate::wire::filter::Wanted;
 use crate::wire::node::{Node, Nodes};
@@ -36,6 +37,9 @@ pub(crate) struct Beat {
     /// Gates that are closed there.
     #[serde(default)]
     pub(crate) closed: Vec<ClosedGate>,
+    /// What keeps it from making attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<NodeProblem>,
 }
 
 /// A gate that is closed.
@@ -54,6 +58,7 @@ impl Api {
             started_at: self.started_at.as_ms(),
             seen_at: now.as_ms(),
             closed: self.closed_gates(),
+            problem: self.node_problem.get(),
         };
         let value =
             serde_json::to_vec(&beat).unwrap_or_else(|e| unreachable!("plain data becomes JSON: {e}"));
@@ -93,6 +98,10 @@ impl Api {
     pub(crate) async fn nodes(&self, patience: Duration) -> Result<Nodes, StoreError> {
         let mut nodes: BTreeMap<String, Node> =
             self.beats().await?.into_iter().map(|(name, beat)| (name.clone(), alive(name, beat))).collect();
+        // What this node knows of itself is newer than its last sign of life.
+        if let Some(this) = nodes.get_mut(self.node.as_str()) {
+            this.show_problem(self.node_problem.get());
+        }
         let wanted =
             Wanted { filter: Filter { states: vec![State::Running], ..Filter::default() }, text: None };
         let running = walk(&*self.store, &wanted, PageRequest::first(RUNNING_MAX), patience).await?;
@@ -120,6 +129,8 @@ fn add_leases(nodes: &mut BTreeMap<String, Node>, running: &Walked) {
             leases: 0,
             oldest_lease_at: None,
             kinds: Vec::new(),
+            problem: None,
+            problem_since: None,
         });
         node.leases += 1;
         let since = job.started_at.map(|at| at.as_ms());
@@ -134,7 +145,7 @@ fn add_leases(nodes: &mut BTreeMap<String, Node>, running: &Walked) {
 }
 
 fn alive(name: String, beat: Beat) -> Node {
-    Node {
+    let mut node = Node {
         name,
         service: true,
         version: Some(beat.version),
@@ -143,6 +154,16 @@ fn alive(name: String, beat: Beat) -> Node {
         leases: 0,
         oldest_lease_at: None,
         kinds: Vec::new(),
+        problem: None,
+        problem_since: None,
+    };
+    node.show_problem(beat.problem);
+    node
+}
+
+impl Node {
+    fn show_problem(&mut self, problem: Option<NodeProblem>) {
+        (self.problem, self.problem_since) = problem.map(|problem| (problem.text, problem.since)).unzip();
     }
 }
 

@@ -10,6 +10,7 @@ use redrive_worker::Observer;
 use crate::api;
 use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::node_problem::CurrentProblem;
 use crate::wire::event::TaskEvent;
 use crate::wire::status::Status;
 
@@ -17,6 +18,7 @@ use crate::wire::status::Status;
 pub(crate) struct Watch {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Arc<Events>,
+    pub(crate) node_problem: Arc<CurrentProblem>,
 }
 
 impl Observer for Watch {
@@ -40,6 +42,11 @@ impl Observer for Watch {
 
     fn store_call(&self, verb: &'static str, items: usize, took: Duration, ok: bool) {
         self.metrics.store_call(verb, items, took, ok);
+    }
+
+    fn node_problem(&self, problem: Option<&str>) {
+        self.metrics.node_paused(problem.is_some());
+        self.node_problem.set(problem, api::now());
     }
 }
 

@@ -48,6 +48,7 @@ impl Api {
         problems.extend(troubles::of_queues(stats, &paused_queues));
         let nodes = self.nodes(LOOK_FOR).await?;
         problems.extend(troubles::of_nodes(&nodes.items, stats.now));
+        problems.extend(troubles::of_node_problems(&nodes.items, stats.now));
         let lags = &lately.counts.lags;
         Ok(Overview {
             now: stats.now.as_ms(),

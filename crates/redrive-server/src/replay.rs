@@ -157,9 +157,12 @@ fn course(job: &Job, attempts: &[Attempt]) -> Course {
 fn fault(attempt: &Attempt) -> Fault {
     let evidence = attempt.entry.detail.as_deref().and_then(Evidence::from_json);
     match evidence {
-        Some(Evidence { status: Some(status), .. }) => Fault::Status(status),
-        Some(Evidence { grpc_code: Some(code), .. }) => Fault::Grpc(code),
+        // An answer may have begun before the time was over.
         _ if attempt.entry.outcome == "timeout" => Fault::Timeout,
+        // Older logs have the HTTP status of a gRPC call beside its code. It is 200 whatever the code says.
+        Some(Evidence { grpc_code: Some(code), .. }) => Fault::Grpc(code),
+        // An attempt that failed although its status was a success broke off after it.
+        Some(Evidence { status: Some(status @ (..200 | 300..)), .. }) => Fault::Status(status),
         _ => Fault::Connection,
     }
 }

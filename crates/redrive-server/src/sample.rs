@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::{StoreError, Timestamp};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
@@ -26,7 +26,7 @@ pub(crate) async fn watch(api: Arc<Api>, closing: CancellationToken) {
         tokio::select! {
             biased;
             () = closing.cancelled() => break,
-            _ = ticks.tick() => {}
+            () = next_tick(&api, &mut ticks) => {}
         }
         if let Err(error) = tick(&api, count).await {
             tracing::warn!(%error, "a sample could not be taken");
@@ -34,6 +34,21 @@ pub(crate) async fn watch(api: Arc<Api>, closing: CancellationToken) {
     }
     if let Err(error) = goodbye(&api).await {
         tracing::warn!(%error, "the node could not say goodbye");
+    }
+}
+
+/// Waits for the next sample. A problem of the node that begins or ends meanwhile is told at once.
+async fn next_tick(api: &Api, ticks: &mut Interval) {
+    loop {
+        tokio::select! {
+            biased;
+            _ = ticks.tick() => return,
+            () = api.node_problem.changed() => {}
+        }
+        let told = async { api.beat(api.store.stats().await?.now).await };
+        if let Err(error) = told.await {
+            tracing::warn!(%error, "the other nodes could not be told of a problem of this one");
+        }
     }
 }
 

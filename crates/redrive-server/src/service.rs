@@ -140,6 +140,13 @@ impl Service {
         Ok(Self { api, listener, limits, worker, closing, open, dress })
     }
 
+    /// Lets the guard of the transport that makes its deliveries follow the API keys: while the service is open, tasks
+    /// may call services on this machine.
+    pub async fn guarding(self, transport: Transport) -> Self {
+        self.api.guard_loopback(transport).await;
+        self
+    }
+
     /// Where it listens, if it does: the port that the system chose, when that was asked for.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
@@ -175,6 +182,7 @@ impl Service {
         let background = [
             tokio::spawn(api.clone().drive_operations()),
             tokio::spawn(api.clone().watch_itself()),
+            tokio::spawn(api.clone().follow_keys(closing.clone())),
             tokio::spawn(collect(api.clone(), closing.clone())),
         ];
         let serving = serve(listener, dress(api.router()), limits, closing.clone());
@@ -214,7 +222,11 @@ fn worker(
 ) -> Result<Worker, StartError> {
     let attempt_timeout = settings.attempt_timeout.or(Some(ATTEMPT_TIMEOUT));
     let settings = Settings { log: KeepLog::All, attempt_timeout, ..settings };
-    let watch = Watch { metrics: api.metrics.clone(), events: api.events.clone() };
+    let watch = Watch {
+        metrics: api.metrics.clone(),
+        events: api.events.clone(),
+        node_problem: api.node_problem.clone(),
+    };
     Ok(Worker::new(store, settings)?.on(Kind::new(KIND)?, handler).observe(Arc::new(watch)))
 }
 

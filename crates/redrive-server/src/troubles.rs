@@ -101,6 +101,17 @@ pub(crate) fn of_nodes(nodes: &[Node], now: Timestamp) -> impl Iterator<Item = T
     })
 }
 
+/// Nodes that make no attempts because of a problem of their own.
+pub(crate) fn of_node_problems(nodes: &[Node], now: Timestamp) -> impl Iterator<Item = Trouble> {
+    let seen = move |node: &&Node| node.seen_at.is_some_and(|at| now.since(Timestamp::from_ms(at)) <= SILENT);
+    nodes.iter().filter(seen).filter_map(move |node| {
+        let problem = node.problem.as_deref()?;
+        let since = node.problem_since.map_or(Duration::ZERO, |at| now.since(Timestamp::from_ms(at)));
+        let text = format!("node {} has made no attempts for {}: {problem}", node.name, span(since));
+        Some(trouble(Severity::Bad, text, "nodes", &[]))
+    })
+}
+
 /// A span as people say it, in its largest unit.
 fn span(span: Duration) -> String {
     match span.as_secs() {

@@ -14,6 +14,7 @@ use tracing::Instrument;
 use crate::engine::{Causes, Engine, StoreTime};
 use crate::execute::{Attempt, execute};
 use crate::hold::{Flight, lock};
+use crate::node_pause::Intake;
 use crate::settle::Evidence;
 
 /// How long a claim may be put off for the sake of a larger batch: the least that timers can do.
@@ -29,16 +30,17 @@ pub(crate) async fn run(engine: Arc<Engine>, attempts: Arc<Attempts>) {
         return engine.stop.cancelled().await;
     }
     let mut pace = Pace::default();
-    while let Some(room) = pace.room(&engine).await {
+    while let Some((probe, room)) = pace.intake(&engine).await {
         let sent = Instant::now();
-        match claim(&engine, room.num_permits()).await {
+        let limit = if probe.is_some() { 1 } else { room.num_permits() };
+        match claim(&engine, limit).await {
             Ok(claimed) => {
                 let rest = pace.rest(&engine, &claimed, sent);
-                start(&engine, &attempts, room, claimed).await;
+                start(&engine, &attempts, Slots { room, probe }, claimed).await;
                 rest.sleep(&engine).await;
             }
             Err(error) => {
-                drop(room);
+                drop((room, probe));
                 tracing::error!(error = %Causes(&error), "claim failed");
                 pause(&engine).await;
             }
@@ -75,6 +77,24 @@ struct Pace {
 }
 
 impl Pace {
+    /// Waits until the node may claim, then sets slots aside; none once the shutdown has begun.
+    async fn intake(&self, engine: &Engine) -> Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)> {
+        loop {
+            let intake = tokio::select! {
+                biased;
+                () = engine.stop.cancelled() => return None,
+                intake = engine.node_pause.intake() => intake,
+            };
+            let room = self.room(engine).await?;
+            match intake {
+                Intake::Probe(probe) => return Some((Some(probe), room)),
+                // The wait for slots may have been long.
+                Intake::Full if engine.node_pause.deferral().is_some() => {}
+                Intake::Full => return Some((None, room)),
+            }
+        }
+    }
+
     /// Sets slots aside for the next claim; none once the shutdown has begun.
     async fn room(&self, engine: &Engine) -> Option<OwnedSemaphorePermit> {
         tokio::select! {
@@ -146,8 +166,16 @@ impl Rest {
     }
 }
 
+/// What claimed jobs are put into.
+struct Slots {
+    room: OwnedSemaphorePermit,
+    /// For the first job, if it finds out whether the node works again.
+    probe: Option<OwnedSemaphorePermit>,
+}
+
 /// Puts each job into a slot of its own task, so that a slow one holds up no other.
-async fn start(engine: &Arc<Engine>, attempts: &Attempts, mut room: OwnedSemaphorePermit, claimed: Claimed) {
+async fn start(engine: &Arc<Engine>, attempts: &Attempts, slots: Slots, claimed: Claimed) {
+    let Slots { mut room, mut probe } = slots;
     let time = StoreTime::of_answer(claimed.now);
     tracing::debug!(count = claimed.jobs.len(), unreadable = claimed.unreadable.len(), "claim");
     engine.counts.claimed.add(claimed.jobs.len() + claimed.unreadable.len());
@@ -157,10 +185,10 @@ async fn start(engine: &Arc<Engine>, attempts: &Attempts, mut room: OwnedSemapho
         let job = Arc::new(job);
         // A store that brings more than it was asked for finds no slot: the rest goes back when its lease runs out.
         if let Some(slot) = room.split(1) {
-            ready.push(Attempt::new(engine.clone(), job, flight, time, slot));
+            ready.push(Attempt::new(engine.clone(), job, flight, time, slot).probing(probe.take()));
         }
     }
-    drop(room);
+    drop((room, probe));
     let jobs: Vec<Arc<Job>> = ready.iter().map(|attempt| attempt.job.clone()).collect();
     engine.observer.claimed(&jobs, claimed.now);
     engine.held.add(ready.iter().map(|attempt| (attempt.job.lease(), attempt.flight.clone())));

@@ -17,6 +17,7 @@ use crate::count::Counts;
 use crate::estimate::Estimates;
 use crate::handler::Handler;
 use crate::hold::{Held, lock};
+use crate::node_pause::NodePause;
 use crate::observe::Observer;
 use crate::policies::Policies;
 use crate::process::ProcessLeases;
@@ -41,6 +42,7 @@ pub(crate) struct Engine {
     /// What this worker and others of the process hold in the store.
     pub(crate) process: ProcessLeases,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) node_pause: NodePause,
     pub(crate) results: Results,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) counts: Counts,
@@ -83,6 +85,7 @@ impl Engine {
             process: ProcessLeases::join(&backend, &held),
             held,
             slots: Arc::new(Semaphore::new(settings.concurrency)),
+            node_pause: NodePause::new(observer.clone()),
             results,
             observer: observer.clone(),
             counts: Counts::default(),

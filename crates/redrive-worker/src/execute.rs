@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_core::limits::OUTPUT_BYTES_MAX;
 use redrive_core::store::Settlement;
-use redrive_core::{Await, Job, Outcome, Policy, Verdict, Wait, admit};
+use redrive_core::{Await, Deferral, Job, Outcome, Policy, Verdict, Wait, admit};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -25,6 +25,8 @@ pub(crate) struct Attempt {
     note: Arc<Mutex<Option<Note>>>,
     handed_over: bool,
     _slot: OwnedSemaphorePermit,
+    /// Held by the attempt that finds out whether a node with a problem works again.
+    probe: Option<OwnedSemaphorePermit>,
 }
 
 /// Runs an attempt to its end and hands its result over.
@@ -43,7 +45,14 @@ impl Attempt {
         claimed: StoreTime,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        Self { engine, job, flight, claimed, note: Arc::default(), handed_over: false, _slot: slot }
+        let note = Arc::default();
+        Self { engine, job, flight, claimed, note, handed_over: false, _slot: slot, probe: None }
+    }
+
+    /// The same attempt, to find out whether the node works again.
+    pub(crate) fn probing(mut self, probe: Option<OwnedSemaphorePermit>) -> Self {
+        self.probe = probe;
+        self
     }
 
     /// Hands an attempt back that has not been started.
@@ -63,6 +72,9 @@ impl Attempt {
         };
         if let Some(verdict) = self.refuse(&policy) {
             return Some(self.turn_away(verdict));
+        }
+        if let Some(deferral) = self.defer() {
+            return Some(self.close(&Outcome::Defer(deferral)));
         }
         let started = Instant::now();
         let cx = self.context(self.timeout(&policy));
@@ -102,6 +114,11 @@ impl Attempt {
         admit(&self.job.as_run(policy, estimate), self.claimed.at(Instant::now()))
     }
 
+    /// Why the attempt is put off although the job was claimed: the node got into trouble in between.
+    fn defer(&self) -> Option<Deferral> {
+        if self.probe.is_some() { None } else { self.engine.node_pause.deferral() }
+    }
+
     fn context(&self, timeout: Option<Duration>) -> Context {
         Context {
             job: self.job.clone(),
@@ -121,6 +138,7 @@ impl Attempt {
         let ended = Instant::now();
         let took = ended.saturating_duration_since(started);
         let outcome = normalise(outcome);
+        self.engine.node_pause.observe(&outcome, started);
         let run = self.job.as_run(policy, self.estimate(&outcome, took));
         let verdict = self.engine.decide(&run, &outcome, self.claimed.at(ended));
         self.settlement(&outcome, verdict, took)

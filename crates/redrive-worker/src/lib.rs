@@ -14,6 +14,7 @@ mod follow_up;
 pub mod handler;
 mod heartbeat;
 mod hold;
+mod node_pause;
 pub mod observe;
 mod perform;
 mod policies;

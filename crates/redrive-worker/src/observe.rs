@@ -16,6 +16,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// The store has answered a call of the worker about so many items.
     fn store_call(&self, _verb: &'static str, _items: usize, _took: Duration, _ok: bool) {}
+
+    /// The worker has paused its claims because its node has this problem, or resumed them because it has none any more.
+    fn node_problem(&self, _problem: Option<&str>) {}
 }
 
 /// Nobody.

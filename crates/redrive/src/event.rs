@@ -158,6 +158,10 @@ impl Observer for Observers {
     fn store_call(&self, verb: &'static str, items: usize, took: Duration, ok: bool) {
         self.0.iter().for_each(|observer| observer.store_call(verb, items, took, ok));
     }
+
+    fn node_problem(&self, problem: Option<&str>) {
+        self.0.iter().for_each(|observer| observer.node_problem(problem));
+    }
 }
 
 #[cfg(test)]

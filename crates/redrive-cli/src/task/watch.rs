@@ -155,7 +155,7 @@ fn waiting(task: &Task, now: i64) -> String {
 fn in_words(attempt: &TaskAttempt, look: &Look) -> String {
     let run = if attempt.run > 1 { format!("run {}, ", attempt.run) } else { String::new() };
     let outcome = painted(&attempt.outcome, tone_of(&attempt.outcome), look);
-    let answer = match (attempt.response_status, &attempt.error_message) {
+    let answer = match (super::answer(attempt), &attempt.error_message) {
         (Some(status), _) => format!(" with {status}"),
         (None, Some(error)) => format!(": {},", harmless(error)),
         (None, None) => String::new(),

@@ -53,10 +53,13 @@ async fn a_grpc_call_is_judged_by_its_code_and_carries_its_key() {
     assert_eq!(client.ended(&id).await["status"], "SUCCEEDED");
     let attempt = client.attempts(&id).await.pop().unwrap();
     assert_eq!((&attempt["outcome"], &attempt["phase"]), (&json!("succeeded"), &json!("ANSWERED")));
+    assert_eq!((&attempt["responseStatus"], &attempt["grpcStatus"]), (&json!(0), &json!("OK")));
 
     let id = client.create(&task("nobody.Knows", &[14])).await;
     let ended = client.ended(&id).await;
     assert_eq!((&ended["reason"], &ended["lastResponseStatus"]), (&json!("NOT_RETRYABLE"), &json!(5)));
+    let attempt = client.attempts(&id).await.pop().unwrap();
+    assert_eq!((&attempt["responseStatus"], &attempt["grpcStatus"]), (&json!(5), &json!("NOT_FOUND")));
 
     let id = client.create(&task("nobody.Else", &[5])).await;
     let ended = client.ended(&id).await;

@@ -11,6 +11,8 @@ mod events;
 mod grpc;
 mod identity;
 mod jobs;
+#[cfg(target_os = "linux")]
+mod local_failures;
 mod nodes;
 mod outage;
 mod readiness;

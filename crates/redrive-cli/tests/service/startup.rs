@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::stage::{Client, Launch, Reply, Service, Target, redrive};
+use crate::stage::{Client, Launch, Reply, Service, Target, eventually, redrive};
 
 fn complaint(output: &Output) -> String {
     complaint_with(output, 1)
@@ -67,6 +67,40 @@ async fn private_targets_are_refused_unless_allowed_and_not_denied() {
             assert_eq!(target.connections(), before, "{flags:?}: dialled all the same");
         }
     }
+}
+
+#[tokio::test]
+async fn a_key_closes_loopback_while_the_service_runs_and_doctor_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Launch::new(folder.path()).start();
+    let client = service.client();
+    let target = Target::start(|_| Reply::status(200)).await;
+    let look = |key: Option<&str>| {
+        let mut command = redrive(folder.path());
+        command.args(["doctor", "--url", &format!("http://{}", service.address), "--json"]);
+        command.envs(key.map(|key| ("REDRIVE_API_KEY", key)));
+        let output = command.output().unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        let findings = found["findings"].as_array().unwrap().clone();
+        let of_loopback = findings.into_iter().find(|one| one["what"].as_str().unwrap().contains("loopback"));
+        of_loopback.unwrap_or_else(|| panic!("{found}"))
+    };
+    assert_eq!(try_target(&client, &target).await["status"], "SUCCEEDED");
+    let open = look(None);
+    assert_eq!(open["gravity"], "note", "{open}");
+    assert!(open["evidence"].as_str().unwrap().contains("no API keys"), "{open}");
+    assert!(service.log().contains("tasks may call services on this machine"), "{}", service.log());
+
+    let made = client.post("/keys", &json!({"name": "ops", "scope": "admin"})).await.json(201);
+    let key = made["key"].as_str().unwrap();
+    let refused = try_target(&client.with_key(key), &target).await;
+    assert_eq!((&refused["reason"], target.count()), (&json!("TARGET_REFUSED"), 1), "{refused}");
+    let closed = look(Some(key));
+    assert_eq!(closed["gravity"], "fine", "{closed}");
+    eventually("the log says so", async || {
+        service.log().contains("tasks may not call services on this machine").then_some(())
+    })
+    .await;
 }
 
 async fn try_target(client: &Client, target: &Target) -> Value {

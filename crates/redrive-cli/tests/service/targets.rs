@@ -88,8 +88,8 @@ async fn an_attempt_says_how_far_it_came() {
         ("closes without a word", Reply::Raw(""), ("failed", "NO_ANSWER", 0)),
         (
             "closes mid-body",
-            Reply::Raw("HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\nhello"),
-            ("failed", "ANSWERED", 200),
+            Reply::Raw("HTTP/1.1 500 x\r\ncontent-length: 100\r\n\r\nhello"),
+            ("failed", "ANSWERED", 500),
         ),
         ("sends garbage", Reply::Raw("\u{1}\u{2}\u{3} no HTTP at all\r\n\r\n"), ("failed", "NO_ANSWER", 0)),
         ("fails", Reply::status(500), ("failed", "ANSWERED", 500)),
@@ -106,6 +106,22 @@ async fn an_attempt_says_how_far_it_came() {
             assert!((700..15_000).contains(&took), "{what}: {took} ms");
         }
     }
+}
+
+#[tokio::test]
+async fn a_success_whose_body_breaks_off_is_a_success_with_a_note() {
+    let stage = Stage::new();
+    let reply = "HTTP/1.1 201 x\r\ncontent-length: 100\r\n\r\nhello";
+    let target = Target::start(move |_| Reply::Raw(reply)).await;
+    let (task, attempts) = stage.drive(&target.url("/"), &json!({})).await;
+    assert_eq!((&task["status"], target.count()), (&json!("SUCCEEDED"), 1), "{task}");
+    assert_eq!(attempts.iter().map(seen).collect::<Vec<_>>(), [("succeeded", "ANSWERED", 201)]);
+    assert_eq!(
+        (&attempts[0]["responseExcerpt"], &attempts[0]["errorMessage"]),
+        (&json!("hello"), &Value::Null)
+    );
+    let note = attempts[0]["note"].as_str().unwrap();
+    assert!(note.contains("broke off"), "{note}");
 }
 
 #[tokio::test]
@@ -221,7 +237,7 @@ async fn what_the_caller_sent_arrives_as_it_was_and_the_key_is_the_callers() {
 }
 
 #[tokio::test]
-async fn without_a_key_the_creating_request_gives_one_and_its_trace_goes_on() {
+async fn without_a_key_the_task_is_its_own_and_the_creators_trace_goes_on() {
     let stage = Stage::new();
     let target = Target::start(|call| Reply::status(if call.number % 2 == 1 { 503 } else { 200 })).await;
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -229,10 +245,15 @@ async fn without_a_key_the_creating_request_gives_one_and_its_trace_goes_on() {
     let task = json!({
         "targetUrl": target.url("/"), "policy": {"backoffType": "FIXED", "initialDelayMs": 1, "jitterType": "NONE"},
     });
-    for (header, key) in [("idempotency-key", "from-the-header"), ("x-request-id", "from-the-request")] {
+    // The second and the third are created under one request id, as a program does it that passes its own on.
+    for (header, value) in
+        [("idempotency-key", "from-the-header"), ("x-request-id", "request"), ("x-request-id", "request")]
+    {
         let before = target.count();
-        let client = traced.with_header(header, key);
-        assert_eq!(client.ended(&client.create(&task).await).await["status"], "SUCCEEDED");
+        let client = traced.with_header(header, value);
+        let id = client.create(&task).await;
+        assert_eq!(client.ended(&id).await["status"], "SUCCEEDED");
+        let key = if header == "idempotency-key" { value } else { id.as_str() };
         for call in &target.calls()[before..] {
             assert_eq!((call.key(), call.header("traceparent")), (key, trace), "{header}");
         }

@@ -30,6 +30,7 @@ struct Row {
     leases: String,
     oldest: Option<Moment>,
     kinds: String,
+    problem: Option<String>,
 }
 
 /// `GET /console/nodes`.
@@ -56,6 +57,7 @@ impl Row {
             leases: words::count(node.leases),
             oldest: node.oldest_lease_at.map(|at| Moment::seen(at, now)),
             kinds: node.kinds.join(", "),
+            problem: node.problem.clone(),
         }
     }
 }

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_delivery::{Guard, Outgoing, Phase, Progress, Sort, Target, Transport, TransportSettings};
+use redrive_core::DeferralScope;
+use redrive_delivery::{
+    Guard, LocalFailure, Outgoing, Phase, Progress, Sort, Target, Transport, TransportSettings,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::stage::{Names, Server, Silent, local, post, read_request, transport};
+use crate::stage::{Helpless, Names, Server, Silent, local, post, read_request, transport};
 
 const CLOSING: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 0\r\n\r\n";
 
@@ -18,7 +21,7 @@ fn named(server: &Server, name: &str) -> Target {
 
 #[tokio::test]
 async fn a_name_that_moves_to_a_private_address_is_refused_then() {
-    for moved in ["10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1", "64:ff9b::a00:1"] {
+    for moved in ["10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1"] {
         let server = Server::answering(|_| CLOSING.into()).await;
         let resolver = Names::of(&[("rebind.test", &[&["127.0.0.1"], &[moved]])]);
         let guard = Guard::public_only().allow("127.0.0.1/32".parse::<ipnet::IpNet>().unwrap());
@@ -30,6 +33,11 @@ async fn a_name_that_moves_to_a_private_address_is_refused_then() {
         let trouble = second.trouble.unwrap();
         assert_eq!(trouble.sort, Sort::Refused, "{moved}: {}", trouble.message);
         assert!(trouble.message.contains("--allow-target"), "{}", trouble.message);
+        assert!(
+            !trouble.message.contains(moved),
+            "a tenant learns what the name leads to: {}",
+            trouble.message
+        );
         assert_eq!((second.phase, second.peer), (Phase::NeverSent, None));
         assert_eq!(server.connections(), 1);
     }
@@ -79,6 +87,68 @@ async fn what_never_connected_was_never_sent() {
         assert_eq!(trouble.sort, sort, "{url}: {}", trouble.message);
         assert_eq!((exchange.phase, exchange.status), (Phase::NeverSent, None), "{url}");
     }
+}
+
+#[tokio::test]
+async fn what_this_node_cannot_do_is_put_off_and_not_charged() {
+    for failure in [LocalFailure::ProcessFiles, LocalFailure::Memory, LocalFailure::Resolver] {
+        let settings = TransportSettings { resolver: Arc::new(Helpless(failure)), ..local() };
+        let exchange =
+            post(&Transport::new(settings).unwrap(), &Target::parse("http://a.test/").unwrap()).await;
+        assert_eq!(exchange.trouble.as_ref().unwrap().sort, Sort::Local(failure));
+        assert_eq!((exchange.phase, exchange.peer), (Phase::NeverSent, None));
+        let deferral = exchange.deferral().unwrap();
+        assert_eq!(deferral.scope, DeferralScope::Node);
+        assert!(deferral.reason.contains(&failure.to_string()), "{}", deferral.reason);
+    }
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let refused = post(&transport(), &Target::parse(&format!("http://{unused}/")).unwrap()).await;
+    assert_eq!(refused.deferral(), None, "what the target does is charged");
+}
+
+#[tokio::test]
+async fn a_refusal_does_not_say_what_a_name_leads_to() {
+    let guard = || Guard::public_only().deny("10.0.0.0/8".parse::<ipnet::IpNet>().unwrap());
+    let mut messages = std::collections::BTreeSet::new();
+    for address in ["10.1.2.3", "192.168.7.8", "127.0.0.1", "fd00::7", "169.254.169.254"] {
+        let resolver = Names::of(&[("internal.test", &[&[address]])]);
+        let settings = TransportSettings { resolver, ..local() };
+        let transport = Transport::new(settings.with_guard(guard())).unwrap();
+        let exchange = post(&transport, &Target::parse("http://internal.test/").unwrap()).await;
+        let evidence = exchange.evidence();
+        assert_eq!((evidence.address, evidence.protocol, evidence.excerpt), (None, None, None));
+        messages.insert(exchange.trouble.unwrap().message);
+    }
+    assert_eq!(messages.len(), 1, "the message depends on the address: {messages:?}");
+    let message = messages.pop_first().unwrap();
+    assert!(!message.contains(char::is_numeric), "{message}");
+}
+
+#[tokio::test]
+async fn a_guard_that_changes_closes_what_the_one_before_let_through() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = Server::start(move |mut stream, _| {
+        let tell = tell.clone();
+        async move {
+            while read_request(&mut stream).await.is_some() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            }
+            tell.send(()).unwrap();
+        }
+    })
+    .await;
+    let (transport, target) = (transport(), server.target("/"));
+    let other = transport.clone();
+    assert!(post(&transport, &target).await.is_success());
+    assert!(post(&transport, &target).await.is_success());
+    assert_eq!(server.connections(), 1, "the connection is kept for the next request");
+    assert!(other.set_guard(Guard::public_only()) && !other.set_guard(Guard::public_only()));
+    let refused = post(&transport, &target).await;
+    assert_eq!(refused.trouble.unwrap().sort, Sort::Refused, "an old connection was used");
+    let closed = tokio::time::timeout(Duration::from_secs(20), told.recv()).await;
+    assert_eq!(closed.expect("the idle connection is closed"), Some(()));
+    assert!(transport.set_guard(Guard::open_to_loopback()));
+    assert!(post(&transport, &target).await.is_success());
 }
 
 #[tokio::test]

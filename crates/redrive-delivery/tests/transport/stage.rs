@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_delivery::dial::Resolve;
-use redrive_delivery::{Exchange, Guard, Outgoing, Target, Transport, TransportSettings};
+use redrive_delivery::{
+    Exchange, Guard, LocalFailure, Outgoing, Resolve, ResolveError, Target, Transport, TransportSettings,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -109,12 +110,12 @@ impl Names {
 
 #[async_trait::async_trait]
 impl Resolve for Names {
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let mut names = self.0.lock().unwrap();
         match names.get_mut(host) {
             Some(answers) if answers.len() > 1 => Ok(answers.remove(0)),
             Some(answers) => Ok(answers[0].clone()),
-            None => Err(io::Error::new(io::ErrorKind::NotFound, format!("the test has no {host}"))),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, format!("the test has no {host}")).into()),
         }
     }
 }
@@ -125,8 +126,19 @@ pub(crate) struct Silent;
 
 #[async_trait::async_trait]
 impl Resolve for Silent {
-    async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
         std::future::pending().await
+    }
+}
+
+/// A resolver on a node that cannot look anything up.
+#[derive(Debug)]
+pub(crate) struct Helpless(pub(crate) LocalFailure);
+
+#[async_trait::async_trait]
+impl Resolve for Helpless {
+    async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        Err(self.0.into())
     }
 }
 

@@ -8,13 +8,16 @@ use crate::api::Api;
 use crate::auth::Reader;
 use crate::error::Answer;
 use crate::extract::Json;
+use crate::keys::Scope;
 use crate::wire::me::Me;
 
 /// What the caller may do, and which node answers.
 #[utoipa::path(get, operation_id = "getMe", path = "/me", tag = "service",
     responses((status = 200, description = "the caller and the node", body = Me)))]
 pub(super) async fn me(Reader(caller): Reader, State(api): State<Arc<Api>>) -> Answer<Json<Me>> {
+    let sees_nodes = caller.tenant.is_none() && caller.scope >= Scope::Admin;
     Ok(Json(Me {
+        loopback_targets: api.loopback.status().filter(|_| sees_nodes),
         scope: caller.scope,
         tenant: caller.tenant.map(|tenant| tenant.to_string()),
         open: api.keyring.is_open().await?,

@@ -27,7 +27,6 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 #[utoipa::path(post, operation_id = "createTask", path = "/retry-tasks", tag = "tasks", request_body = TaskRequest,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "the key, when the body has none"),
-        ("X-Request-Id" = Option<String>, Header, description = "sent as the key when there is no other"),
         ("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none"),
     ),
     responses(

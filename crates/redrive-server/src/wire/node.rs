@@ -39,4 +39,10 @@ pub struct Node {
     pub oldest_lease_at: Option<i64>,
     /// The kinds of the jobs it has.
     pub kinds: Vec<String>,
+    /// What keeps it from making attempts: it claims nothing while it has such a problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Since when it has that problem, in epoch ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem_since: Option<i64>,
 }

@@ -8,6 +8,7 @@ use redrive_core::policy::backoff::Curve;
 use redrive_core::time::ceil_ms;
 use redrive_core::{Backoff, Eligibility, Invalid, Jitter, Policy, PolicyRef};
 use redrive_delivery::Target;
+use redrive_delivery::call::check_report_target;
 use redrive_delivery::secrets::SECRET_NAME_BYTES_MAX;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
@@ -118,10 +119,10 @@ pub struct RetryPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1000, maximum = 43200000)]
     pub visibility_timeout_ms: Option<u64>,
-    /// Where the outcome of a task that succeeded is delivered.
+    /// Where the outcome of a task that succeeded is delivered, by `http` or `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_success_url: Option<String>,
-    /// Where the outcome of a task that is exhausted is delivered.
+    /// Where the outcome of a task that is exhausted is delivered, by `http` or `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_exhausted_url: Option<String>,
     /// The name of the secret that signs each delivery.
@@ -189,7 +190,9 @@ impl RetryPolicy {
             [(ON_SUCCESS_URL, &self.on_success_url), (ON_EXHAUSTED_URL, &self.on_exhausted_url)]
         {
             if let Some(url) = url {
-                policy = policy.with_annotation(field, Target::parse_as(field, url)?.to_string())?;
+                let target = Target::parse_as(field, url)?;
+                check_report_target(field, &target)?;
+                policy = policy.with_annotation(field, target.to_string())?;
             }
         }
         if let Some(secret) = &self.signing_secret {
@@ -420,6 +423,8 @@ mod tests {
             (r#"{"visibilityTimeoutMs":999}"#, "visibilityTimeoutMs"),
             (r#"{"onSuccessUrl":"x"}"#, "onSuccessUrl"),
             (r#"{"onExhaustedUrl":"ftp://a/"}"#, "onExhaustedUrl"),
+            (r#"{"onSuccessUrl":"grpc://a.example/b.C/D"}"#, "onSuccessUrl"),
+            (r#"{"onExhaustedUrl":"grpcs://a.example/b.C/D"}"#, "onExhaustedUrl"),
             (r#"{"signingSecret":""}"#, "signingSecret"),
         ] {
             let problem = parse(json).to_policy().unwrap_err();

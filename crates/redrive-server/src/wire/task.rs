@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redrive_core::{Attempt, Job};
-use redrive_delivery::{Call, CallBody, Evidence, Passport};
+use redrive_delivery::{Call, CallBody, Evidence, Passport, grpc_name};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -64,10 +64,10 @@ pub struct TaskRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 43200000)]
     pub timeout_ms: Option<u64>,
-    /// Where the outcome is delivered when it succeeds; the policy's when absent.
+    /// Where the outcome is delivered when it succeeds, `http` or `https`; the policy's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_success_url: Option<String>,
-    /// Where the outcome is delivered when it is exhausted; the policy's when absent.
+    /// Where the outcome is delivered when it is exhausted, `http` or `https`; the policy's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_exhausted_url: Option<String>,
     /// The name of the secret that signs each attempt; the policy's when absent.
@@ -117,7 +117,7 @@ pub struct Task {
     /// Whose it is; absent for the default tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The key that is sent with every attempt: the caller's, else the creating request's, else the task's id.
+    /// The key that is sent with every attempt: the caller's, else the task's id.
     pub idempotency_key: String,
     /// Where it goes.
     pub target_url: String,
@@ -228,8 +228,11 @@ pub struct TaskAttempt {
     pub started_at: i64,
     /// How long it took.
     pub duration_ms: u64,
-    /// With which HTTP status or gRPC code the target answered.
+    /// With which HTTP status the target answered; for gRPC its code, which is 0 for success.
     pub response_status: Option<u16>,
+    /// The name of the gRPC code, such as `UNAVAILABLE`; only for gRPC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc_status: Option<String>,
     /// What went wrong.
     pub error_message: Option<String>,
     /// How it ended: `succeeded`, `failed`, `timeout`, `rejected`, `cancelled`, `released` or `lease_expired`.
@@ -244,6 +247,9 @@ pub struct TaskAttempt {
     pub next_attempt_at: Option<i64>,
     /// The beginning of what the target answered.
     pub response_excerpt: Option<String>,
+    /// Something about the answer that did not change the outcome, such as a body that broke off after a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The address that was dialled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -264,7 +270,9 @@ impl TaskAttempt {
             run: attempt.entry.run,
             started_at: attempt.entry.started_at.as_ms(),
             duration_ms: ms(attempt.entry.duration),
-            response_status: said.and_then(|said| said.status.or(said.grpc_code)),
+            // Every gRPC answer is an HTTP 200: the code is the status.
+            response_status: said.and_then(|said| said.grpc_code.or(said.status)),
+            grpc_status: said.and_then(|said| said.grpc_code).map(grpc_name),
             error_message: attempt.entry.error,
             // The engine's word for a job that may be anything; here it is a call.
             outcome: if attempt.entry.outcome == "done" {
@@ -277,6 +285,7 @@ impl TaskAttempt {
             wait_ms: attempt.wait.map(ms),
             next_attempt_at: attempt.next_run_at.map(|at| at.as_ms()),
             response_excerpt: said.and_then(|said| said.excerpt.clone()),
+            note: said.and_then(|said| said.note.clone()),
             address: said.and_then(|said| said.address.clone()),
             worker: attempt.worker.map(|worker| worker.as_str().to_owned()),
         }

@@ -58,7 +58,7 @@ async fn a_task_is_retried_until_the_target_takes_it_under_one_key() {
     assert_eq!((&ended["status"], &ended["attemptNumber"]), (&json!("SUCCEEDED"), &json!(2)), "{ended}");
     assert_eq!(ended["lastResponseStatus"], 200);
     for request in serving.await.unwrap() {
-        assert!(request.contains("idempotency-key: req-1\r\n"), "{request}");
+        assert!(request.contains(&format!("idempotency-key: {}\r\n", created.id())), "{request}");
         assert!(request.contains(&format!("redrive-task-id: {}", created.id())), "{request}");
     }
     let log = stage.get(&format!("{path}/attempts")).await.body;

@@ -12,6 +12,7 @@ mod finding;
 mod glance;
 mod jobs;
 mod listener;
+mod local;
 mod logins;
 mod operations;
 mod policies;

@@ -156,13 +156,18 @@ async fn a_preview_shows_bounds_mean_and_totals() {
     assert_eq!(preview.body["total"], json!({"earliestMs": 150, "meanMs": 225, "latestMs": 300}));
 }
 
-/// Three tasks under a policy of eight attempts: one that the target took at the third attempt, one it never took, and one it
-/// took at once.
-async fn failures_of_late() -> (Stage, redrive_testkit::ManualClock) {
+/// A stage whose store has a clock that stands still.
+async fn empty() -> (Stage, redrive_testkit::ManualClock) {
     let clock = redrive_testkit::ManualClock::new();
     let options = redrive_store_sqlite::Options::default().with_clock(clock.clone());
     let store = redrive_store_sqlite::SqliteStore::open_in_memory_with(options).unwrap();
-    let stage = Stage::on(std::sync::Arc::new(store), redrive_server::Access::OpenWithoutKeys).await;
+    (Stage::on(std::sync::Arc::new(store), redrive_server::Access::OpenWithoutKeys).await, clock)
+}
+
+/// Three tasks under a policy of eight attempts: one that the target took at the third attempt, one it never took, and one it
+/// took at once.
+async fn failures_of_late() -> (Stage, redrive_testkit::ManualClock) {
+    let (stage, clock) = empty().await;
     let policy = json!({"policyId": "p", "maxAttempts": 8, "backoffType": "FIXED", "initialDelayMs": 10000,
         "jitterType": "NONE"});
     assert_eq!(stage.post("/retry-policies", policy).await.status, 201);
@@ -236,4 +241,54 @@ async fn failures_of_late_are_driven_again_on_paper() {
     clock.advance(Duration::from_secs(8 * 24 * 60 * 60));
     assert_eq!(replay(&stage, fixed(8, 1), json!({})).await.body["tasks"], 0, "a week ago");
     assert_eq!(replay(&stage, fixed(8, 1), json!({"days": 30})).await.body["tasks"], 2);
+}
+
+/// Old logs have the HTTP status of a gRPC call beside its code, and it was always 200.
+#[tokio::test]
+async fn a_grpc_failure_is_replayed_and_shown_as_the_failure_it_was() {
+    let (stage, clock) = empty().await;
+    let task = json!({"targetUrl": "grpc://example.com/shop.Orders/Take", "policy": fixed(8, 10_000)});
+    let id = stage.post("/retry-tasks", task).await.id();
+    let evidence = |code: u16| json!({"phase": "ANSWERED", "status": 200, "grpcCode": code});
+    for _ in 1..=2 {
+        let job = stage.claim().await.pop().unwrap();
+        stage.settle_with(&job, Verdict::Retry(Duration::from_secs(10)), "failed", &evidence(14)).await;
+        clock.advance(Duration::from_secs(10));
+    }
+    let job = stage.claim().await.pop().unwrap();
+    stage.settle_with(&job, Verdict::Complete(None), "done", &evidence(0)).await;
+
+    let log = stage.get(&format!("/retry-tasks/{id}/attempts")).await.body;
+    let shown: Vec<_> = log["items"].as_array().unwrap().iter().collect();
+    let status = |at: usize| (&shown[at]["responseStatus"], &shown[at]["grpcStatus"]);
+    assert_eq!(status(0), (&json!(14), &json!("UNAVAILABLE")), "{log}");
+    assert_eq!(status(2), (&json!(0), &json!("OK")), "{log}");
+
+    for (codes, replayed) in [
+        (json!([14]), json!({"attempts": 3, "exhausted": 0, "succeeded": 1, "meanMsToSuccess": 20_036})),
+        (json!([8]), json!({"attempts": 1, "exhausted": 1, "succeeded": 0})),
+    ] {
+        let mut policy = fixed(8, 10_000);
+        policy["retryableGrpcCodes"] = codes;
+        let shown = replay(&stage, policy, json!({})).await.body;
+        assert_eq!(shown["replayed"], replayed, "{shown}");
+    }
+}
+
+/// Evidence of attempts that failed although the answer began well.
+#[tokio::test]
+async fn an_answer_that_began_well_is_not_replayed_as_a_success() {
+    let ok = json!({"phase": "ANSWERED", "status": 200});
+    for outcome in ["failed", "timeout"] {
+        let (stage, clock) = empty().await;
+        let task = json!({"targetUrl": "http://example.com/", "policy": fixed(8, 10_000)});
+        stage.post("/retry-tasks", task).await;
+        let job = stage.claim().await.pop().unwrap();
+        stage.settle_with(&job, Verdict::Retry(Duration::from_secs(10)), outcome, &ok).await;
+        clock.advance(Duration::from_secs(10));
+        let job = stage.claim().await.pop().unwrap();
+        stage.settle_with(&job, Verdict::Complete(None), "done", &ok).await;
+        let shown = replay(&stage, fixed(8, 10_000), json!({})).await.body;
+        assert_eq!((&shown["replayed"]["attempts"], &shown["replayed"]["succeeded"]), (&json!(2), &json!(1)));
+    }
 }

@@ -164,14 +164,20 @@ impl Stage {
 
     /// Settles a claimed job as a worker would.
     pub(crate) async fn settle(&self, job: &Job, verdict: Verdict) {
+        let detail = json!({"phase": "ANSWERED", "status": 503, "excerpt": "busy"});
+        self.settle_with(job, verdict, "failed", &detail).await;
+    }
+
+    /// The same with this outcome and this evidence.
+    pub(crate) async fn settle_with(&self, job: &Job, verdict: Verdict, outcome: &str, detail: &Value) {
         let entry = Entry {
             run: job.run,
             attempt: job.attempt,
             started_at: job.started_at.unwrap(),
             duration: Duration::from_millis(12),
-            outcome: "failed".into(),
-            error: Some("status 503".into()),
-            detail: Some(json!({"phase": "ANSWERED", "status": 503, "excerpt": "busy"}).to_string()),
+            outcome: outcome.into(),
+            error: (outcome != "done").then(|| "status 503".into()),
+            detail: Some(detail.to_string()),
         };
         let settlement = Settlement {
             error: Some("status 503".into()),

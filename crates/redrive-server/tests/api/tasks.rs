@@ -79,8 +79,29 @@ async fn the_header_is_a_key_and_the_request_id_is_none() {
     let job = stage.claim().await.into_iter().find(|job| job.id == one.id()).unwrap();
     assert_eq!(job.key, None);
     let passport: Value = serde_json::from_str(job.metadata.as_deref().unwrap()).unwrap();
-    assert_eq!(passport, json!({"key": "r", "traceparent": trace}));
+    assert_eq!(passport, json!({"traceparent": trace}));
+    for created in [&one, &two] {
+        assert_eq!(created.body["idempotencyKey"], json!(created.id().to_string()), "one key for two tasks");
+    }
     assert_eq!(send(&[("idempotency-key", "")]).await.status, 422);
+}
+
+#[tokio::test]
+async fn an_outcome_cannot_be_reported_over_grpc() {
+    let stage = Stage::open().await;
+    for field in ["onSuccessUrl", "onExhaustedUrl"] {
+        for url in ["grpc://example.com/shop.Orders/Done", "grpcs://example.com/shop.Orders/Done"] {
+            let task = stage.post("/retry-tasks", hook(json!({field: url}))).await;
+            assert_eq!(task.problem(), (422, "INVALID", Some(field)), "{}", task.body);
+            assert!(task.body["detail"].as_str().unwrap().contains("http or https"), "{}", task.body);
+            let policy = stage.post("/retry-policies", json!({"policyId": "p", field: url})).await;
+            assert_eq!(policy.problem(), (422, "INVALID", Some(field)), "{}", policy.body);
+            let batch = stage.post("/retry-tasks/batch", json!({"items": [hook(json!({field: url}))]})).await;
+            assert_eq!(batch.body["items"][0]["status"], 422, "{}", batch.body);
+        }
+        let http = stage.post("/retry-tasks", hook(json!({field: "https://example.com/done"}))).await;
+        assert_eq!(http.status, 201, "{}", http.body);
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod attempts;
 mod claims;
 mod endings;
 mod leases;
+mod node_pause;
 mod outage;
 mod rigged;
 mod shutdown;

@@ -111,8 +111,12 @@ impl Stage {
     }
 
     pub(crate) fn start_with(&self, settings: Settings, handler: impl Handler) -> Running {
+        self.run(self.worker(settings, handler))
+    }
+
+    pub(crate) fn run(&self, worker: Worker) -> Running {
         let (shutdown, asked) = oneshot::channel::<()>();
-        let run = self.worker(settings, handler).run_until(async {
+        let run = worker.run_until(async {
             let _ = asked.await;
         });
         Running { shutdown, task: tokio::spawn(run) }

@@ -186,6 +186,15 @@ impl Service {
         self.process.0.wait().unwrap();
     }
 
+    /// Lets the process open no file whose number is not below `limit`, while it runs.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn limit_open_files(&self, limit: u32) {
+        let pid = self.process.0.id().to_string();
+        let nofile = format!("--nofile={limit}:");
+        let set = Command::new("prlimit").args(["--pid", &pid, &nofile]).status();
+        assert!(set.expect("prlimit is part of util-linux").success());
+    }
+
     /// SIGTERM, by the shell: Rust has no call for it that is safe.
     pub(crate) fn terminate(&self) {
         let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.process.0.id())).status();
