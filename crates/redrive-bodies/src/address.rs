@@ -36,8 +36,13 @@ pub(super) fn connect(address: &str) -> Result<(Arc<dyn ObjectStore>, Option<Pat
         Some(("file", folder)) if !folder.is_empty() => open_folder(Path::new(folder)),
         Some(("s3", bucket)) => Ok((open_bucket(address, bucket)?, None)),
         Some(("memory", "")) => Ok((Arc::new(InMemory::new()), None)),
-        Some(_) | None => Err(OpenError::Address(address.to_owned())),
+        Some(_) | None => Err(OpenError::Address(without_login(address))),
     }
+}
+
+/// An address for a message: what stands before an `@` may be a password.
+fn without_login(address: &str) -> String {
+    address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, place)| format!("***@{place}"))
 }
 
 /// Every acknowledged body is on disk, as every acknowledged row is.
@@ -82,7 +87,7 @@ fn open_bucket(address: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>, Open
         .with_retry(retry)
         .with_bucket_name(bucket)
         .build()
-        .map_err(|error| OpenError::Bucket(address.to_owned(), Box::new(error)))?;
+        .map_err(|error| OpenError::Bucket(without_login(address), Box::new(error)))?;
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 

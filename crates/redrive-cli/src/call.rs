@@ -70,7 +70,8 @@ impl Service {
     fn new(url: &str, key: Option<String>) -> anyhow::Result<Self> {
         let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let base = base.ok_or_else(|| {
-            let text = format!("{url:?} is no address of a service; write REDRIVE_URL like {DEFAULT_URL}");
+            let shown = redrive::shown(url);
+            let text = format!("{shown:?} is no address of a service; write REDRIVE_URL like {DEFAULT_URL}");
             Exit::Usage.because(text)
         })?;
         if !base.username().is_empty() || base.password().is_some() {

@@ -33,7 +33,8 @@ mod when;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;
 
@@ -103,7 +104,26 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    exit::end(run(Arguments::parse().verb))
+    let matches = without_values(Arguments::command()).try_get_matches();
+    let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    match arguments {
+        Ok(arguments) => exit::end(run(arguments.verb)),
+        Err(error) => masked(error).exit(),
+    }
+}
+
+/// The command with a help that names environment variables and never shows what they hold: an address has a password.
+fn without_values(command: clap::Command) -> clap::Command {
+    command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(without_values)
+}
+
+/// The error without the password of an address that is not legal where it was given.
+fn masked(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let shown = redrive::shown(value);
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+    }
+    error
 }
 
 fn run(verb: Verb) -> anyhow::Result<Exit> {
