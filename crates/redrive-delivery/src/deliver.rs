@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, Method};
 use redrive_core::store::Backend;
-use redrive_core::{Failure, Fault, Invalid, Job, NewJob, Outcome, PolicyRef};
+use redrive_core::{Deferral, Failure, Fault, Invalid, Job, NewJob, Outcome, PolicyRef};
 use redrive_worker::{Context, Ending, Handler};
 use tokio::time::Instant;
 
@@ -28,6 +28,11 @@ pub const KIND: &str = "delivery";
 const GATE_PATIENCE: Duration = Duration::from_millis(20);
 /// How long a task is put off when its own body or secret cannot be read for now.
 const OWN_TROUBLE_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a task is put off whose headers this node cannot decrypt; another node may take it then.
+const WRONG_KEY_WAIT: Duration = Duration::from_secs(30);
+/// The reason that such a task shows.
+const SEALED_HEADERS: &str = "the headers of this task were encrypted with another key: start every node with the key that the task was created under";
 
 /// What deliveries share with whoever shows their state: gates, large bodies, signing secrets.
 #[derive(Clone)]
@@ -59,6 +64,13 @@ impl Deliverer {
         escalation_policy: PolicyRef,
     ) -> Self {
         Self { transport, parts, backend, escalation_policy, chance: Mutex::new(fastrand::Rng::new()) }
+    }
+
+    /// The call of a job, with its credentials as they are sent.
+    fn read(&self, job: &Job) -> Result<Call, Unready> {
+        let mut call = Call::decode(&job.payload)?;
+        call.open_headers(&self.parts.vault, &job.tenant, job.id).map_err(|_| Unready::SealedHeaders)?;
+        Ok(call)
     }
 
     async fn enter(&self, job: &Job, call: &Call) -> Admission {
@@ -139,9 +151,9 @@ impl Deliverer {
 #[async_trait]
 impl Handler for Deliverer {
     async fn run(&self, cx: Context) -> Outcome {
-        let call = match Call::decode(&cx.job.payload) {
+        let call = match self.read(&cx.job) {
             Ok(call) => call,
-            Err(problem) => return Unready::Unreadable(problem).outcome(&cx.job),
+            Err(unready) => return unready.outcome(&cx.job),
         };
         match self.enter(&cx.job, &call).await {
             Admission::Park { wait, .. } => Outcome::Park(wait),
@@ -206,6 +218,8 @@ enum Unready {
     BodyLost(String),
     /// The secret is gone.
     SecretLost(String),
+    /// The headers were encrypted with another key than this node has.
+    SealedHeaders,
     /// It may work in a moment; not the target's fault, so no attempt is charged.
     NotNow(String),
 }
@@ -216,6 +230,10 @@ impl Unready {
             Self::Unreadable(problem) => Outcome::reject(format!("the call cannot be read: {problem}")),
             Self::BodyLost(why) => Outcome::Reject(Failure::new(Fault::BodyLost, why)),
             Self::SecretLost(why) => Outcome::reject(why),
+            Self::SealedHeaders => {
+                tracing::warn!(job = %job.id, "attempt put off: {SEALED_HEADERS}");
+                Outcome::Defer(Deferral::of_job(WRONG_KEY_WAIT, SEALED_HEADERS))
+            }
             Self::NotNow(why) => {
                 tracing::warn!(job = %job.id, %why, "attempt put off");
                 Outcome::Park(OWN_TROUBLE_WAIT)

@@ -11,7 +11,7 @@ use redrive_core::{
 };
 use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, read_method};
 use redrive_delivery::encoding::LENIENT_BASE64;
-use redrive_delivery::{Call, CallBody, KIND, Passport, Target};
+use redrive_delivery::{Call, CallBody, HeaderText, KIND, Passport, Target};
 use sha2::{Digest, Sha256};
 
 use crate::api::{self, Api};
@@ -92,6 +92,7 @@ pub(crate) async fn draft(
         api.check_secret(&caller.acts_for, secret).await?;
     }
     call.check()?;
+    call.seal_headers(&api.parts.vault, &caller.acts_for, id);
     let job = NewJob {
         tenant: caller.acts_for.clone(),
         priority,
@@ -229,14 +230,15 @@ fn body(request: &mut TaskRequest) -> Answer<Sent> {
 
 fn call(request: &mut TaskRequest, policy: &Policy, body: Sent) -> Answer<Call> {
     let target = Target::parse(&request.target_url)?;
-    let mut headers: Vec<(String, String)> = request.headers.take().unwrap_or_default().into_iter().collect();
+    let given = request.headers.take().unwrap_or_default().into_iter();
+    let mut headers: Vec<(String, HeaderText)> = given.map(|(name, value)| (name, value.into())).collect();
     if let Some(content_type) = body.content_type {
         if target.scheme().is_grpc() {
             let detail = "a gRPC call sends its serialised message: use bodyBase64";
             return Err(Problem::invalid("bodyJson", detail));
         }
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
-            headers.push(("content-type".to_owned(), content_type.to_owned()));
+            headers.push(("content-type".to_owned(), content_type.into()));
         }
     }
     let kept = |own: Option<String>, name: &str| own.or_else(|| policy.annotations.get(name).cloned());
@@ -281,7 +283,7 @@ fn fingerprint(call: &Call, resolved: &Resolved, request: &TaskRequest, priority
     part(&(call.headers.len() as u64).to_le_bytes());
     for (name, value) in &call.headers {
         part(name.to_ascii_lowercase().as_bytes());
-        part(value.as_bytes());
+        part(value.plain().unwrap_or_default().as_bytes());
     }
     match &call.body {
         CallBody::None => part(b"none"),

@@ -27,3 +27,4 @@ pub mod why;
 
 pub use crate::error::{Code, ProblemDetails};
 pub use crate::keys::Scope;
+pub use redrive_delivery::headers::{MASK, is_sensitive};

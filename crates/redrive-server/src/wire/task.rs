@@ -123,7 +123,7 @@ pub struct Task {
     pub target_url: String,
     /// The HTTP method.
     pub method: String,
-    /// Headers that are sent.
+    /// Headers that are sent; the value of one that carries a credential is shown as `***`.
     pub headers: BTreeMap<String, String>,
     /// The body's name in the object store, when it is there.
     pub body_ref: Option<String>,
@@ -177,7 +177,7 @@ impl Task {
         Self {
             target_url: call.target.to_string(),
             method: call.method,
-            headers: call.headers.into_iter().collect(),
+            headers: call.headers.iter().map(|(name, value)| (name.clone(), value.shown(name))).collect(),
             body_ref,
             on_success_url: call.on_success.map(|target| target.to_string()),
             on_exhausted_url: call.on_exhausted.map(|target| target.to_string()),
