@@ -45,7 +45,7 @@ pub(crate) struct Flags {
     /// How log lines look [default: text]
     #[arg(long, env = "REDRIVE_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// The file with the key that signing secrets are encrypted with; made if there is none [default: redrive.key]
+    /// The file with the key that signing secrets and credentials in headers are encrypted with; made if there is none [default: redrive.key]
     #[arg(long, env = "REDRIVE_SECRET_KEY_FILE", value_name = "FILE")]
     secret_key_file: Option<PathBuf>,
     /// That key itself, the base64 of 32 bytes, instead of a file

@@ -23,7 +23,7 @@ pub struct Setup {
     pub store: String,
     /// Where large bodies go.
     pub bodies: String,
-    /// What signing secrets are encrypted with.
+    /// What signing secrets and credentials in headers are encrypted with.
     pub secret_key: KeySource,
     /// Targets that are allowed although they are special.
     pub allow: Vec<IpNet>,
@@ -99,7 +99,7 @@ fn secret_key(source: &KeySource) -> Result<SecretKey, KeyError> {
 
 /// Whoever can reach a service without keys can reach this machine anyway: only then may targets be on it.
 async fn guard(setup: &Setup, store: &dyn Backend) -> Result<Guard, StartError> {
-    let private = setup.config.listen.ip().is_loopback() && !keys::any_exist(store).await?;
+    let private = setup.config.listen.ip().is_loopback() && !keys::any_ever(store).await?;
     let guard = if private { Guard::open_to_loopback() } else { Guard::public_only() };
     let guard = setup.allow.iter().fold(guard, |guard, range| guard.allow(*range));
     Ok(setup.deny.iter().fold(guard, |guard, range| guard.deny(*range)))

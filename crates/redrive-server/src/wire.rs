@@ -21,6 +21,7 @@ pub mod queue;
 pub mod replay;
 pub mod schedule;
 pub mod series;
+pub mod session;
 pub mod status;
 pub mod task;
 pub mod why;

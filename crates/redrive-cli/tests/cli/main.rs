@@ -11,6 +11,7 @@ mod follow;
 mod guide;
 mod library;
 mod pipes;
+mod secrecy;
 mod session;
 mod shells;
 mod terminal;

@@ -375,7 +375,11 @@ impl Logged {
             status: attempt.response_status,
             phase: attempt.phase.as_deref().map(words::plain),
             error: attempt.error_message,
-            excerpt: attempt.response_excerpt.filter(|excerpt| !excerpt.is_empty()),
+            excerpt: if attempt.body_hidden {
+                Some(mask::HIDDEN.to_owned())
+            } else {
+                attempt.response_excerpt.filter(|excerpt| !excerpt.is_empty())
+            },
             wait: attempt.wait_ms.map(words::span).unwrap_or_default(),
             worker: attempt.worker,
             address: attempt.address,

@@ -16,6 +16,7 @@ use crate::wire::me::Me;
 pub(super) async fn me(Reader(caller): Reader, State(api): State<Arc<Api>>) -> Answer<Json<Me>> {
     Ok(Json(Me {
         scope: caller.scope,
+        bodies: caller.bodies,
         tenant: caller.tenant.map(|tenant| tenant.to_string()),
         open: api.keyring.is_open().await?,
         version: env!("CARGO_PKG_VERSION").to_owned(),

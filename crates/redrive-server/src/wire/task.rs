@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::content::Detail;
 use super::policy::{RetryPolicy, ms};
 use super::status::Status;
 
@@ -242,8 +243,12 @@ pub struct TaskAttempt {
     pub wait_ms: Option<u64>,
     /// When the next attempt was due, in epoch ms.
     pub next_attempt_at: Option<i64>,
-    /// The beginning of what the target answered.
+    /// The beginning of what the target answered; null where the caller's key may not see bodies.
     pub response_excerpt: Option<String>,
+    /// True where `responseExcerpt` is left out because the caller's key may not see bodies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub body_hidden: bool,
     /// The address that was dialled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -253,12 +258,14 @@ pub struct TaskAttempt {
 }
 
 impl TaskAttempt {
-    /// An attempt in the log, with its evidence.
-    pub fn show(attempt: Attempt) -> Self {
+    /// An attempt in the log, with its evidence; `shown` says whether with what the target answered.
+    pub fn show(attempt: Attempt, shown: Detail) -> Self {
         let detail = attempt.entry.detail.as_deref();
         let evidence: Option<Evidence> = detail.and_then(|json| serde_json::from_str(json).ok());
         let phase = evidence.as_ref().and_then(|evidence| serde_json::to_value(evidence.phase).ok());
         let said = evidence.as_ref();
+        let excerpt = said.and_then(|said| said.excerpt.clone());
+        let hides = shown == Detail::Hidden;
         Self {
             attempt_number: attempt.entry.attempt,
             run: attempt.entry.run,
@@ -276,7 +283,8 @@ impl TaskAttempt {
             led_to: attempt.led_to.into(),
             wait_ms: attempt.wait.map(ms),
             next_attempt_at: attempt.next_run_at.map(|at| at.as_ms()),
-            response_excerpt: said.and_then(|said| said.excerpt.clone()),
+            body_hidden: hides && excerpt.is_some(),
+            response_excerpt: excerpt.filter(|_| !hides),
             address: said.and_then(|said| said.address.clone()),
             worker: attempt.worker.map(|worker| worker.as_str().to_owned()),
         }

@@ -130,6 +130,11 @@ impl Service {
         Client::new(SocketAddr::from(([127, 0, 0, 1], self.address.port())))
     }
 
+    /// The process's id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.0.id()
+    }
+
     /// What services in its folder have logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -143,7 +148,7 @@ impl Service {
 
     /// SIGTERM, by the shell: Rust has no call for it that is safe.
     pub(crate) fn terminate(&self) {
-        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.process.0.id())).status();
+        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.id())).status();
         assert!(kill.unwrap().success());
     }
 
