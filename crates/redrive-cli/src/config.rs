@@ -94,8 +94,12 @@ impl Flags {
         let Some(path) = path else { return Ok(self) };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
-        let file = toml::from_str(&text)
-            .with_context(|| format!("the configuration {} is not right", path.display()))?;
+        let file = toml::from_str(&text).map_err(|error| {
+            // The error's own text quotes the line, which may hold a password.
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let what = error.message();
+            anyhow::anyhow!("the configuration {} is not right in line {line}: {what}", path.display())
+        })?;
         Ok(self.or(file))
     }
 

@@ -15,7 +15,7 @@ use crate::keys;
 use crate::service::{Config, Service, StartError};
 
 /// Everything a service is made of, by address.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Setup {
     /// Where it listens, what it does, how its worker works.
     pub config: Config,
@@ -31,6 +31,16 @@ pub struct Setup {
     pub deny: Vec<IpNet>,
     /// The highest number of calls under way to one origin.
     pub origin_concurrency: u32,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup")
+            .field("config", &self.config)
+            .field("store", &redrive::shown(&self.store))
+            .field("bodies", &redrive::shown(&self.bodies))
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where the key comes from that signing secrets are encrypted with.

@@ -86,6 +86,13 @@ fn no_error_shows_a_password() {
             assert!(!said.contains(SECRET), "{arguments:?} on {address} shows it: {said}");
         }
     }
+    let file = folder.path().join("redrive.toml");
+    for line in [format!("store = \"postgres://me:{SECRET}@host"), format!("secret-key = {SECRET}")] {
+        std::fs::write(&file, format!("lease-ms = 9000\n{line}\n")).unwrap();
+        let output = redrive(folder.path()).args(["serve", "--config", "redrive.toml"]).output().unwrap();
+        let said = said(&output);
+        assert!(said.contains("line 2") && !said.contains(SECRET), "{line}: {said}");
+    }
     let (key, url) = (format!("rdk_0123456789abcdef_{SECRET}"), format!("http://me:{SECRET}@127.0.0.1:1"));
     let odd = format!("htp:me:{SECRET}@host");
     for (name, value, arguments) in [
