@@ -40,7 +40,7 @@ pub(super) fn connect(address: &str) -> Result<Bodies, OpenError> {
         Some(("memory", "")) => {
             Ok(Bodies { store: Arc::new(InMemory::new()), folder: None, place: Place::memory() })
         }
-        Some(_) | None => Err(OpenError::Address(address.to_owned())),
+        Some(_) | None => Err(OpenError::Address(without_login(address))),
     }
 }
 
@@ -53,8 +53,13 @@ pub(super) fn look(address: &str) -> Result<Option<Place>, OpenError> {
         }
         Some(("s3", bucket)) => Bucket::parse(address, bucket).map(|bucket| Some(bucket.place())),
         Some(("memory", "")) => Ok(None),
-        Some(_) | None => Err(OpenError::Address(address.to_owned())),
+        Some(_) | None => Err(OpenError::Address(without_login(address))),
     }
+}
+
+/// An address for a message: what stands before an `@` may be a password.
+fn without_login(address: &str) -> String {
+    address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, place)| format!("***@{place}"))
 }
 
 /// Every acknowledged body is on disk, as every acknowledged row is.
@@ -90,7 +95,7 @@ fn open_bucket(address: &str, bucket: &str) -> Result<Bodies, OpenError> {
         .with_retry(retry)
         .with_bucket_name(&bucket.name)
         .build()
-        .map_err(|error| OpenError::Bucket(address.to_owned(), Box::new(error)))?;
+        .map_err(|error| OpenError::Bucket(without_login(address), Box::new(error)))?;
     let place = bucket.place();
     Ok(Bodies { store: Arc::new(PrefixStore::new(store, bucket.prefix)), folder: None, place })
 }
@@ -105,7 +110,7 @@ struct Bucket {
 impl Bucket {
     /// Reads what follows `s3:`.
     fn parse(address: &str, rest: &str) -> Result<Self, OpenError> {
-        let wrong = || OpenError::Address(address.to_owned());
+        let wrong = || OpenError::Address(without_login(address));
         let path = rest.strip_prefix("//").ok_or_else(wrong)?;
         let (name, prefix) = path.split_once('/').unwrap_or((path, ""));
         if name.is_empty() {

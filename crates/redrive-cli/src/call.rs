@@ -70,8 +70,9 @@ impl Service {
     fn new(url: &str, key: Option<String>) -> anyhow::Result<Self> {
         let base = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let base = base.ok_or_else(|| {
+            let shown = redrive::shown(url);
             let text = format!(
-                "invalid address of a service {url:?}: write --url or REDRIVE_URL like {DEFAULT_URL}"
+                "invalid address of a service {shown:?}: write --url or REDRIVE_URL like {DEFAULT_URL}"
             );
             Exit::Usage.because(text)
         })?;

@@ -63,7 +63,7 @@ pub(crate) struct Flags {
     /// How log lines look [default: text]
     #[arg(long, env = "REDRIVE_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// The file with the key that signing secrets are encrypted with; made if there is none [default: redrive.key]
+    /// The file with the key that signing secrets and credentials in headers are encrypted with; made if there is none [default: redrive.key]
     #[arg(long, env = "REDRIVE_SECRET_KEY_FILE", value_name = "FILE")]
     secret_key_file: Option<PathBuf>,
     /// That key itself, the base64 of 32 bytes, instead of a file
@@ -163,8 +163,12 @@ impl Flags {
     pub(crate) fn with_file(self, path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(self) };
         let text = read_text(path).context("--config")?;
-        let wrong = |error| Exit::Usage.because(format!("invalid configuration {}: {error}", path.display()));
-        let file = toml::from_str(&text).map_err(wrong)?;
+        let file = toml::from_str(&text).map_err(|error| {
+            // The error's own text quotes the line, which may hold a password.
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let what = error.message();
+            Exit::Usage.because(format!("invalid configuration {} in line {line}: {what}", path.display()))
+        })?;
         Ok(self.or(file))
     }
 

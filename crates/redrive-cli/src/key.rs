@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use redrive::Redrive;
 use redrive_core::Tenant;
-use redrive_server::keys::{self, NewKey, Scope};
+use redrive_server::keys::{self, KeysError, NewKey, Scope};
 use redrive_server::wire::key::{ApiKey, KeyRequest};
 
 use crate::call::{Query, Reach, Service};
@@ -19,7 +19,8 @@ use crate::when;
 ///
 /// They are those of the store that --store names or of the service that --url names. Without either option REDRIVE_STORE
 /// counts before REDRIVE_URL, and without a variable they are those of the store sqlite:redrive.db. So the first key can be
-/// made before a service runs.
+/// made before a service runs. It must have scope admin and no tenant; from then on every call needs a key, even after keys
+/// were revoked.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -39,7 +40,7 @@ enum Verb {
     Create(Create),
     /// Show keys, without their secrets
     List,
-    /// Revoke a key
+    /// Revoke a key; the last admin key that is bound to no tenant stays
     Revoke {
         /// The key's id, as `list` shows it
         #[arg(value_name = "KEY")]
@@ -59,6 +60,9 @@ struct Create {
     /// What it allows: read, write or admin
     #[arg(long, default_value = "write", value_parser = clap::builder::PossibleValuesParser::new(SCOPES))]
     scope: String,
+    /// Let it see request and response bodies, payloads, outputs and steps; a key of scope admin always may
+    #[arg(long)]
+    bodies: bool,
 }
 
 const SCOPES: [&str; 3] = ["read", "write", "admin"];
@@ -76,8 +80,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 async fn in_service(verb: Verb, reach: &Reach, service: &Service) -> anyhow::Result<Exit> {
     match verb {
         Verb::Create(create) => {
+            let Create { bodies, .. } = create;
             let (scope, tenant) = (Some(create.scope()?), create.tenant);
-            let answer = service.post(&[KEYS], &KeyRequest { name: create.name, tenant, scope }).await?;
+            let request = KeyRequest { name: create.name, tenant, scope, bodies };
+            let answer = service.post(&[KEYS], &request).await?;
             made(reach, &answer.read()?)
         }
         Verb::List => {
@@ -97,8 +103,8 @@ async fn in_store(verb: Verb, reach: &Reach, store: &str) -> anyhow::Result<Exit
         Verb::Create(create) => {
             let (scope, tenant) = (create.scope()?, create.tenant.map(Tenant::new).transpose()?);
             let now = redrive.backend().stats().await?.now;
-            let (key, secret) =
-                keys::create(records, NewKey { name: create.name, tenant, scope }, now).await?;
+            let new = NewKey { name: create.name, tenant, scope, bodies: create.bodies };
+            let (key, secret) = keys::create(records, new, now).await.map_err(refused)?;
             made(reach, &ApiKey::show(key, Some(secret)))
         }
         Verb::List => {
@@ -116,13 +122,24 @@ async fn in_store(verb: Verb, reach: &Reach, store: &str) -> anyhow::Result<Exit
             Ok(Exit::Done)
         }
         Verb::Revoke { id } => {
-            if !keys::revoke(records, &id).await? {
+            if !keys::revoke(records, &id).await.map_err(refused)? {
                 return Err(
                     Exit::NotFound.because(format!("there is no key {id}; `redrive key list` shows them"))
                 );
             }
             revoked(&id)
         }
+    }
+}
+
+/// How the command ends when the store's keys must not be changed so.
+fn refused(error: KeysError) -> anyhow::Error {
+    match error {
+        KeysError::FirstKeyNotAdmin => {
+            Exit::Refused.because(format!("{error}: redrive key create --name NAME --scope admin"))
+        }
+        KeysError::LastAdminKey => Exit::Refused.because(error.to_string()),
+        KeysError::Contended | KeysError::Store(_) => error.into(),
     }
 }
 
@@ -138,7 +155,7 @@ const COLUMNS: Columns<ApiKey> = Columns {
     row: |key, look| {
         vec![
             Cell::whole(&key.key_id),
-            Cell::text(key.scope.name()),
+            Cell::text(allows(key)),
             Cell::text(key.tenant.as_deref().unwrap_or("(all)")),
             Cell::age(Some(key.created_at), look),
             Cell::text(&key.name),
@@ -146,6 +163,14 @@ const COLUMNS: Columns<ApiKey> = Columns {
     },
     none: "there are no keys",
 };
+
+/// The scope, and whether a key that is not an admin's may see bodies.
+fn allows(key: &ApiKey) -> String {
+    match key.scope {
+        Scope::Read | Scope::Write if key.bodies => format!("{}, bodies", key.scope),
+        Scope::Read | Scope::Write | Scope::Admin => key.scope.to_string(),
+    }
+}
 
 fn show_page(reach: &Reach, table: &mut Option<Table>, keys: Vec<ApiKey>) -> anyhow::Result<()> {
     if reach.json {

@@ -36,6 +36,7 @@ mod when;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -111,9 +112,28 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let matches = command().get_matches();
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    exit::end(refuse_unused(&matches).and_then(|()| run(arguments.verb)))
+    let parsed = command().try_get_matches().and_then(|matches| {
+        let arguments = Arguments::from_arg_matches(&matches)?;
+        Ok((matches, arguments))
+    });
+    match parsed {
+        Ok((matches, arguments)) => exit::end(refuse_unused(&matches).and_then(|()| run(arguments.verb))),
+        Err(error) => masked(error).exit(),
+    }
+}
+
+/// The command with a help that names environment variables and never shows what they hold: an address has a password.
+fn without_values(command: Command) -> Command {
+    command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(without_values)
+}
+
+/// The error without the password of an address that is not legal where it was given.
+fn masked(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let shown = redrive::shown(value);
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+    }
+    error
 }
 
 /// The shared options that mean nothing to a command: those that call no service, and those that print no JSON.
@@ -130,7 +150,7 @@ const UNUSED: [(&str, &[&str]); 8] = [
 
 /// The command with all that belongs to it; the help of each part shows only what the part uses.
 fn command() -> Command {
-    let mut command = Arguments::command();
+    let mut command = without_values(Arguments::command());
     // Passes the shared options down, so that they can be hidden there.
     command.build();
     UNUSED.iter().fold(command, |command, (path, unused)| {

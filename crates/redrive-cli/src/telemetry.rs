@@ -16,6 +16,9 @@ use crate::config::LogFormat;
 /// Where the OpenTelemetry convention says that the collector is.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
+/// Libraries that log what passes through them, such as the parameters of a statement, below this level.
+const QUIET: [&str; 2] = ["tokio_postgres=info", "h2=info"];
+
 /// What must be flushed at the end.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
@@ -30,6 +33,9 @@ impl Telemetry {
             .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("redrive")))
             .map(|layer| layer.with_filter(EnvFilter::new("info")));
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let filter = QUIET.iter().try_fold(filter, |filter, directive| {
+            anyhow::Ok(filter.add_directive(directive.parse().context("a directive is not legal")?))
+        })?;
         let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         let lines = match format {
             LogFormat::Text => lines.boxed(),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use redrive_server::Peer;
+use redrive_server::origin_check::FORWARDING_HEADERS;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt as _;
@@ -17,7 +18,8 @@ use crate::trouble::{Trouble, said};
 
 /// What a segment of a path may hold as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// What of the visitor's request is handed on: it says where the request came from, and the API judges by it too.
+/// What of the visitor's request is handed on, beside what a proxy added: it says where the request came from, and the API
+/// judges by it too.
 const HANDED_ON: [&str; 3] = ["host", "origin", "sec-fetch-site"];
 
 /// The API's routes.
@@ -37,15 +39,21 @@ impl Api {
         Self(routes)
     }
 
-    /// For whoever sent `request` from `peer`, with `key` if they have one.
-    pub(crate) fn caller(&self, request: &HeaderMap, peer: Option<&Peer>, key: Option<&str>) -> Caller {
+    /// For whoever sent `request` from `peer`, with a session or a key if they have one.
+    pub(crate) fn caller(
+        &self,
+        request: &HeaderMap,
+        peer: Option<&Peer>,
+        credential: Option<&str>,
+    ) -> Caller {
         let mut headers = HeaderMap::new();
-        for name in HANDED_ON {
+        for name in HANDED_ON.into_iter().chain(FORWARDING_HEADERS) {
             if let Some(value) = request.get(name) {
                 headers.insert(name, value.clone());
             }
         }
-        if let Some(mut bearer) = key.and_then(|key| HeaderValue::try_from(format!("Bearer {key}")).ok()) {
+        let bearer = credential.and_then(|text| HeaderValue::try_from(format!("Bearer {text}")).ok());
+        if let Some(mut bearer) = bearer {
             bearer.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, bearer);
         }

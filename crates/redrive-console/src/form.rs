@@ -62,7 +62,7 @@ impl<S: Send + Sync> FromRequest<S> for Posted {
         let fields = read(&parts.headers, body).await?;
         let missing = || Trouble::Forged("It came without what binds it to this browser.");
         let seed = parts.extensions.get::<Seed>().ok_or_else(missing)?;
-        let expected = form_token(session::key(&parts.headers), seed);
+        let expected = form_token(session::token(&parts.headers), seed);
         check_form(&parts.headers, &expected, fields.get("token"))?;
         Ok(Self(fields))
     }

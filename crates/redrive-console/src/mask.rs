@@ -1,6 +1,7 @@
 //! Keeps what is likely a secret off the screen, and lays out what programs keep with a job.
 
 use redrive_server::wire::content::Content;
+use redrive_server::wire::is_sensitive;
 use serde_json::Value;
 use url::Url;
 
@@ -8,36 +9,18 @@ use crate::words;
 
 /// What is shown instead.
 pub(crate) const MASK: &str = "••••••";
-/// Words in a name that tell of a secret.
-const TELLING: [&str; 11] = [
-    "authorization",
-    "cookie",
-    "token",
-    "secret",
-    "passw",
-    "pwd",
-    "signature",
-    "apikey",
-    "api-key",
-    "api_key",
-    "credential",
-];
+/// What is shown instead of what the visitor's key may not see.
+pub(crate) const HIDDEN: &str = "hidden: this key may not see bodies";
 
-/// Whether a value under this name is likely a secret.
-pub(crate) fn is_telling(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    TELLING.iter().any(|word| name.contains(word))
-}
-
-/// A header's value, unless its name tells of a secret.
+/// A header's value, unless its name tells of a secret. The API masks it already.
 pub(crate) fn header(name: &str, value: &str) -> String {
-    if is_telling(name) { MASK.to_owned() } else { value.to_owned() }
+    if is_sensitive(name) { MASK.to_owned() } else { value.to_owned() }
 }
 
 /// An address without the password and the secrets in its query.
 pub(crate) fn address(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return text.to_owned() };
-    let hides = url.query_pairs().any(|(name, _)| is_telling(&name));
+    let hides = url.query_pairs().any(|(name, _)| is_sensitive(&name));
     if url.password().is_none() && !hides {
         return text.to_owned();
     }
@@ -47,7 +30,7 @@ pub(crate) fn address(text: &str) -> String {
     }
     if hides {
         let shown = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
-            let value = if is_telling(&name) { "masked".to_owned() } else { value.into_owned() };
+            let value = if is_sensitive(&name) { "masked".to_owned() } else { value.into_owned() };
             (name.into_owned(), value)
         };
         let pairs: Vec<(String, String)> = url.query_pairs().map(shown).collect();
@@ -58,6 +41,9 @@ pub(crate) fn address(text: &str) -> String {
 
 /// What a program keeps with a job, as text to look at.
 pub(crate) fn content(content: &Content) -> String {
+    if content.hidden {
+        return HIDDEN.to_owned();
+    }
     if let Some(json) = &content.json {
         return layout(json.get());
     }
@@ -86,7 +72,7 @@ fn mask(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                if is_telling(name) && !value.is_object() && !value.is_array() && !value.is_null() {
+                if is_sensitive(name) && !value.is_object() && !value.is_array() && !value.is_null() {
                     *value = Value::String(MASK.to_owned());
                 } else {
                     mask(value);

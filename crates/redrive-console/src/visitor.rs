@@ -61,13 +61,13 @@ impl FromRequestParts<Api> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Trouble> {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let key = session::key(&parts.headers);
-        let caller = api.caller(&parts.headers, parts.extensions.get::<Peer>(), key);
+        let session = session::token(&parts.headers);
+        let caller = api.caller(&parts.headers, parts.extensions.get::<Peer>(), session);
         let me = caller.get::<Me>("/me").await.map_err(|trouble| {
             if !trouble.wants_key() {
                 return trouble;
             }
-            if key.is_none() && from_elsewhere(parts) {
+            if session.is_none() && from_elsewhere(parts) {
                 return Trouble::Again { path: path.clone() };
             }
             // A form cannot be sent again by looking at a page.
@@ -77,7 +77,7 @@ impl FromRequestParts<Api> for Visitor {
         let missing = || Trouble::Forged("It came without what binds it to this browser.");
         let seed = parts.extensions.get::<Seed>().ok_or_else(missing)?;
         let query = Fields::parse(parts.uri.query().unwrap_or_default().as_bytes());
-        Ok(Self { api: caller, me, query, path, token: form_token(key, seed) })
+        Ok(Self { api: caller, me, query, path, token: form_token(session, seed) })
     }
 }
 

@@ -1,12 +1,15 @@
 //! What a job of the service holds: the call to make, checked before it is kept.
 
+use std::fmt;
+
 use http::HeaderMap;
 use redrive_core::limits::{KEY_BYTES_MAX, NAME_BYTES_MAX};
-use redrive_core::{IdempotencyKey, Invalid, Job, JobId};
+use redrive_core::{IdempotencyKey, Invalid, Job, JobId, Tenant};
 use serde::{Deserialize, Serialize};
 
 use crate::bodies::BodyRef;
 use crate::headers;
+use crate::secrets::{Vault, VaultError};
 use crate::target::Target;
 
 /// Bytes of a body kept on the job itself; larger ones belong in the object store.
@@ -22,7 +25,7 @@ pub struct Call {
     /// The HTTP method, in upper case.
     pub method: String,
     /// The caller's headers, in their order.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<(String, HeaderText)>,
     /// What is sent.
     pub body: CallBody,
     /// The name of the secret that signs it.
@@ -31,6 +34,52 @@ pub struct Call {
     pub on_success: Option<Target>,
     /// Where its end without success is reported.
     pub on_exhausted: Option<Target>,
+}
+
+/// The value of a header. `Debug` does not show it: it may be a credential.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, rename_all = "camelCase")]
+pub enum HeaderText {
+    /// As it is sent.
+    Plain(String),
+    /// Encrypted with the service's key, in base64.
+    Sealed {
+        /// The ciphertext, bound to its tenant, job and header.
+        sealed: String,
+    },
+}
+
+impl HeaderText {
+    /// The value as it may be shown: a credential is masked, encrypted or not.
+    pub fn shown(&self, name: &str) -> String {
+        match self {
+            Self::Plain(text) if !headers::is_sensitive(name) => text.clone(),
+            Self::Plain(_) | Self::Sealed { .. } => headers::MASK.to_owned(),
+        }
+    }
+
+    /// The value as it is sent; none while it is encrypted.
+    pub fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) => Some(text),
+            Self::Sealed { .. } => None,
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for HeaderText {
+    fn from(text: T) -> Self {
+        Self::Plain(text.into())
+    }
+}
+
+impl fmt::Debug for HeaderText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(…)",
+            Self::Sealed { .. } => "Sealed(…)",
+        })
+    }
 }
 
 /// What a call sends.
@@ -71,7 +120,7 @@ impl Call {
         }
         if let Some(name) = &self.signing_secret {
             check_text("signingSecret", name, NAME_BYTES_MAX)?;
-            headers::check_unsigned(&self.headers)?;
+            headers::check_unsigned(self.headers.iter().map(|(name, _)| name.as_str()))?;
         }
         for (field, target) in [("onSuccessUrl", &self.on_success), ("onExhaustedUrl", &self.on_exhausted)] {
             target.as_ref().map_or(Ok(()), |target| check_report_target(field, target))?;
@@ -88,9 +137,36 @@ impl Call {
             .any(|name| head.windows(name.len()).any(|part| part == *name))
     }
 
-    /// The caller's headers as they are sent.
+    /// The caller's headers as they are sent; refused while one of them is encrypted.
     pub fn header_map(&self) -> Result<HeaderMap, Invalid> {
-        headers::read(&self.headers, self.target.scheme())
+        let plain = |(name, value): &'_ (String, HeaderText)| match value {
+            HeaderText::Plain(text) => Ok((name.clone(), text.clone())),
+            HeaderText::Sealed { .. } => Err(Invalid::new("headers", format!("{name} is still encrypted"))),
+        };
+        let plain = self.headers.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
+        let plain: Vec<(&str, &str)> = plain.iter().map(|(name, text)| (&**name, &**text)).collect();
+        headers::read(&plain, self.target.scheme())
+    }
+
+    /// Encrypts the headers that carry credentials, for the job `id` of `tenant` and for no other.
+    pub fn seal_headers(&mut self, vault: &Vault, tenant: &Tenant, id: JobId) {
+        for (name, value) in &mut self.headers {
+            if let HeaderText::Plain(text) = value
+                && headers::is_sensitive(name)
+            {
+                *value = HeaderText::Sealed { sealed: vault.seal_header(tenant, id, name, text) };
+            }
+        }
+    }
+
+    /// Decrypts what [`Call::seal_headers`] encrypted; [`VaultError::WrongKey`] where this vault has another key.
+    pub fn open_headers(&mut self, vault: &Vault, tenant: &Tenant, id: JobId) -> Result<(), VaultError> {
+        for (name, value) in &mut self.headers {
+            if let HeaderText::Sealed { sealed } = value {
+                *value = HeaderText::Plain(vault.open_header(tenant, id, name, sealed)?);
+            }
+        }
+        Ok(())
     }
 
     /// As kept in a job's payload: the length of a JSON head, the head, the inline body as it is.
@@ -225,7 +301,7 @@ impl Passport {
 struct Head {
     target: Target,
     method: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<(String, HeaderText)>,
     body: Place,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     signing_secret: Option<String>,
@@ -292,6 +368,61 @@ mod tests {
         }
     }
 
+    fn vault(byte: u8) -> Vault {
+        use base64::Engine as _;
+        let key = base64::engine::general_purpose::STANDARD.encode([byte; 32]);
+        Vault::new(&crate::secrets::SecretKey::from_base64(&key).unwrap())
+    }
+
+    #[test]
+    fn credentials_are_encrypted_for_one_job_and_come_back_unchanged() {
+        let (tenant, id) = (Tenant::new("acme").unwrap(), JobId(uuid::Uuid::from_u128(7)));
+        let plain = Call {
+            headers: vec![
+                ("Authorization".into(), "Bearer MARKER \"x\"".into()),
+                ("X-Api-Key".into(), "MARKER".into()),
+                ("Content-Type".into(), "text/plain".into()),
+            ],
+            ..call()
+        };
+        let mut sealed = plain.clone();
+        sealed.seal_headers(&vault(1), &tenant, id);
+        let payload = sealed.encode();
+        assert!(!String::from_utf8_lossy(&payload).contains("MARKER"));
+        assert!(sealed.header_map().is_err(), "nothing encrypted is ever sent");
+        let read = Call::decode(&payload).unwrap();
+        let shown: Vec<String> = read.headers.iter().map(|(name, value)| value.shown(name)).collect();
+        assert_eq!(shown, [headers::MASK, headers::MASK, "text/plain"]);
+        let mut opened = read.clone();
+        opened.open_headers(&vault(1), &tenant, id).unwrap();
+        assert_eq!(opened, plain);
+        let other = (Tenant::new("other").unwrap(), JobId(uuid::Uuid::from_u128(8)));
+        let mut renamed = read.clone();
+        renamed.headers[0].0 = "X-Token".into();
+        for (mut moved, vault, tenant, id) in [
+            (read.clone(), vault(2), &tenant, id),
+            (read.clone(), vault(1), &other.0, id),
+            (read, vault(1), &tenant, other.1),
+            (renamed, vault(1), &tenant, id),
+        ] {
+            let refused = moved.open_headers(&vault, tenant, id);
+            assert!(matches!(refused, Err(VaultError::WrongKey)), "{refused:?}");
+        }
+        let debug = format!("{plain:?}");
+        assert!(!debug.contains("MARKER"), "{debug}");
+    }
+
+    #[test]
+    fn a_call_with_plain_headers_of_an_earlier_version_is_read_and_masked() {
+        let head = br#"{"target":"https://example.com/hook","method":"POST","headers":[["Authorization","Bearer x"],["X-A","1"]],"body":"none"}"#;
+        let payload = [&u32::try_from(head.len()).unwrap().to_le_bytes()[..], head].concat();
+        let mut call = Call::decode(&payload).unwrap();
+        let shown: Vec<String> = call.headers.iter().map(|(name, value)| value.shown(name)).collect();
+        assert_eq!(shown, [headers::MASK, "1"]);
+        call.open_headers(&vault(1), &Tenant::default(), JobId(uuid::Uuid::from_u128(7))).unwrap();
+        assert_eq!(call.header_map().unwrap()["authorization"], "Bearer x");
+    }
+
     #[test]
     fn a_damaged_payload_is_an_error() {
         let whole = Call { body: CallBody::Inline(b"body".to_vec()), ..call() }.encode();
@@ -308,7 +439,7 @@ mod tests {
         let url = |scheme: &str| format!("{scheme}://example.com/{}", "x".repeat(2028 - scheme.len()));
         let call = Call {
             target: Target::parse(&url("https")).unwrap(),
-            headers: (0..64).map(|at| (format!("x-{at:04}"), "\"".repeat(122))).collect(),
+            headers: (0..64).map(|at| (format!("x-{at:04}"), "\"".repeat(122).into())).collect(),
             body: CallBody::Inline(vec![0; BODY_INLINE_BYTES_MAX]),
             signing_secret: Some("s".repeat(NAME_BYTES_MAX)),
             on_success: Some(Target::parse(&url("http")).unwrap()),
@@ -321,7 +452,7 @@ mod tests {
 
     #[test]
     fn what_breaks_a_limit_names_its_field() {
-        let header = |name: &str| vec![(name.to_owned(), "v".to_owned())];
+        let header = |name: &str| vec![(name.to_owned(), "v".into())];
         let grpc = Target::parse("grpc://example.com/a.B/C").unwrap();
         for (field, bad) in [
             ("method", Call { method: "TRACE".into(), ..call() }),

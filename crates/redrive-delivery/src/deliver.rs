@@ -28,6 +28,9 @@ pub const KIND: &str = "delivery";
 /// How long an attempt waits before a gate that is full; longer, and it is parked.
 const GATE_PATIENCE: Duration = Duration::from_millis(20);
 
+/// The reason that a task shows whose headers this node cannot decrypt.
+const SEALED_HEADERS: &str = "the headers of this task were encrypted with another key: start every node with the key that the task was created under";
+
 /// What deliveries share with whoever shows their state: gates, large bodies, signing secrets.
 #[derive(Clone)]
 pub struct Parts {
@@ -58,6 +61,14 @@ impl Deliverer {
         escalation_policy: PolicyRef,
     ) -> Self {
         Self { transport, parts, backend, escalation_policy, chance: Mutex::new(fastrand::Rng::new()) }
+    }
+
+    /// The call of a job, with its credentials as they are sent.
+    fn read(&self, job: &Job) -> Result<Call, Unready> {
+        let mut call = Call::decode(&job.payload)?;
+        call.open_headers(&self.parts.vault, &job.tenant, job.id)
+            .map_err(|_| Unready::NotNow(SEALED_HEADERS.to_owned()))?;
+        Ok(call)
     }
 
     async fn enter(&self, job: &Job, call: &Call) -> Admission {
@@ -139,9 +150,9 @@ impl Deliverer {
 #[async_trait]
 impl Handler for Deliverer {
     async fn run(&self, cx: Context) -> Outcome {
-        let call = match Call::decode(&cx.job.payload) {
+        let call = match self.read(&cx.job) {
             Ok(call) => call,
-            Err(problem) => return Unready::Unreadable(problem).outcome(&cx.job),
+            Err(unready) => return unready.outcome(&cx.job),
         };
         match self.enter(&cx.job, &call).await {
             Admission::Park { wait, .. } => Outcome::Park(wait),

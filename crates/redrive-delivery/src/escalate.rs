@@ -35,7 +35,7 @@ pub(crate) fn follow_ups(job: &Job, ending: &Ending<'_>, policy: &PolicyRef) -> 
 fn report_to(addressee: Target, job: &Job, call: &Call, ending: &Ending<'_>, policy: &PolicyRef) -> NewJob {
     let subject = addressee.to_string();
     let report = Call {
-        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        headers: vec![("content-type".to_owned(), "application/json".into())],
         body: CallBody::Inline(report(job, call, ending).into_bytes()),
         signing_secret: call.signing_secret.clone(),
         ..Call::new(addressee)

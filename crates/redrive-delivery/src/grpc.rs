@@ -93,11 +93,10 @@ pub(crate) async fn answered(progress: &Progress, response: Response<Incoming>) 
         Ok((0, _)) => Exchange { grpc_code: Some(0), excerpt: answer.excerpt(FRAME_BYTES), ..exchange },
         Ok((code, message)) => {
             let (retry_after, no_retry) = pushback(last.get(PUSHBACK).or(head.headers.get(PUSHBACK)));
-            let text = format!(
-                "the target answered {}{}{message}",
-                name(code),
-                if message.is_empty() { "" } else { ": " }
-            );
+            // What the target said is the excerpt, which needs a key that may see bodies. Everyone may read the error.
+            let ours = Some(&message).filter(|_| !last.contains_key(STATUS));
+            let note = ours.map(|note| format!(": {note}")).unwrap_or_default();
+            let text = format!("the target answered {}{note}", name(code));
             let excerpt = Some(message).filter(|message| !message.is_empty());
             let trouble = Some(Trouble::new(Sort::Grpc(code), text));
             Exchange { grpc_code: Some(code), excerpt, retry_after, no_retry, trouble, ..exchange }

@@ -29,8 +29,52 @@ const RESERVED: [&str; 13] = [
 const RESERVED_PREFIXES: [&str; 2] = ["proxy-", "redrive-"];
 const SIGNATURE_PREFIX: &str = "webhook-";
 
+/// Shown in place of a value that is a credential.
+pub const MASK: &str = "***";
+/// Parts of a name that mark its value as a credential. The only such list: encryption, the API and the console use it.
+const SENSITIVE_PARTS: [&str; 25] = [
+    "access-key",
+    "access_key",
+    "accesskey",
+    "api-key",
+    "api_key",
+    "apikey",
+    "assertion",
+    "authenticat",
+    "authoris",
+    "authoriz",
+    "bearer",
+    "cookie",
+    "credential",
+    "functions-key",
+    "jwt",
+    "passphrase",
+    "passw",
+    "private-key",
+    "private_key",
+    "pwd",
+    "secret",
+    "session",
+    "signature",
+    "subscription-key",
+    "token",
+];
+
+/// Returns whether a header, a field or a parameter of this name carries a credential.
+///
+/// ```
+/// use redrive_delivery::headers::is_sensitive;
+/// assert!(is_sensitive("Authorization") && is_sensitive("X-Auth") && is_sensitive("x-api-key"));
+/// assert!(!is_sensitive("Content-Type") && !is_sensitive("author") && !is_sensitive("Idempotency-Key"));
+/// ```
+pub fn is_sensitive(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SENSITIVE_PARTS.iter().any(|part| name.contains(part))
+        || name.split(|byte: char| !byte.is_ascii_alphanumeric()).any(|word| word == "auth")
+}
+
 /// Takes the headers of a task if they may be sent to a target of this scheme; names become lower case.
-pub fn read(headers: &[(String, String)], scheme: Scheme) -> Result<HeaderMap, Invalid> {
+pub fn read(headers: &[(&str, &str)], scheme: Scheme) -> Result<HeaderMap, Invalid> {
     if headers.len() > HEADERS_ITEMS_MAX {
         return Err(problem(format!("must be at most {HEADERS_ITEMS_MAX}")));
     }
@@ -51,10 +95,10 @@ pub fn read(headers: &[(String, String)], scheme: Scheme) -> Result<HeaderMap, I
 }
 
 /// Refuses headers that a signature would contradict; for tasks that name a signing secret.
-pub(crate) fn check_unsigned(headers: &[(String, String)]) -> Result<(), Invalid> {
-    let signed = |name: &str| name.to_ascii_lowercase().starts_with(SIGNATURE_PREFIX);
-    match headers.iter().find(|(name, _)| signed(name)) {
-        Some((name, _)) => Err(problem(format!("{name} is set by the signature: leave it out"))),
+pub(crate) fn check_unsigned<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<(), Invalid> {
+    let signed = |name: &&str| name.to_ascii_lowercase().starts_with(SIGNATURE_PREFIX);
+    match names.find(signed) {
+        Some(name) => Err(problem(format!("{name} is set by the signature: leave it out"))),
         None => Ok(()),
     }
 }
@@ -104,7 +148,7 @@ mod tests {
     use super::*;
 
     fn refused(name: &str, value: &str, scheme: Scheme) -> bool {
-        match read(&[(name.into(), value.into())], scheme) {
+        match read(&[(name, value)], scheme) {
             Ok(_) => false,
             Err(error) => {
                 assert_eq!(error.field, "headers");
@@ -189,7 +233,7 @@ mod tests {
         ] {
             assert!(!refused(name, value, Scheme::Https), "{name}: {value}");
         }
-        let twice = [("X-A".to_owned(), "1".to_owned()), ("x-a".to_owned(), "2".to_owned())];
+        let twice = [("X-A", "1"), ("x-a", "2")];
         assert_eq!(read(&twice, Scheme::Http).unwrap().get_all("x-a").iter().count(), 2);
     }
 
@@ -211,12 +255,44 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many() {
-        let many = |count: usize, value: &str| -> Vec<(String, String)> {
-            (0..count).map(|at| (format!("x-{at:04}"), value.to_owned())).collect()
+        let fits = |count: usize, value: &str| {
+            let names: Vec<String> = (0..count).map(|at| format!("x-{at:04}")).collect();
+            let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), value)).collect();
+            read(&headers, Scheme::Http).is_ok()
         };
-        assert!(read(&many(HEADERS_ITEMS_MAX, "v"), Scheme::Http).is_ok());
-        assert!(read(&many(HEADERS_ITEMS_MAX + 1, "v"), Scheme::Http).is_err());
-        assert!(read(&many(1, &"v".repeat(HEADERS_BYTES_MAX - 6)), Scheme::Http).is_ok());
-        assert!(read(&many(1, &"v".repeat(HEADERS_BYTES_MAX - 5)), Scheme::Http).is_err());
+        assert!(fits(HEADERS_ITEMS_MAX, "v"));
+        assert!(!fits(HEADERS_ITEMS_MAX + 1, "v"));
+        assert!(fits(1, &"v".repeat(HEADERS_BYTES_MAX - 6)));
+        assert!(!fits(1, &"v".repeat(HEADERS_BYTES_MAX - 5)));
+    }
+
+    #[test]
+    fn a_credential_is_known_by_the_name_of_its_header() {
+        for (name, sensitive) in [
+            ("Authorization", true),
+            ("Proxy-Authorization", true),
+            ("Cookie", true),
+            ("Set-Cookie", true),
+            ("X-Api-Key", true),
+            ("apikey", true),
+            ("X-Auth", true),
+            ("X-Auth-User", true),
+            ("X-Authentication", true),
+            ("X-Amz-Security-Token", true),
+            ("X-Vault-Token", true),
+            ("X-Hub-Signature-256", true),
+            ("X-Session-Id", true),
+            ("X-Client-Secret", true),
+            ("X-Password", true),
+            ("Ocp-Apim-Subscription-Key", true),
+            ("X-Goog-IAP-JWT-Assertion", true),
+            ("Content-Type", false),
+            ("Idempotency-Key", false),
+            ("X-Author", false),
+            ("Accept", false),
+            ("traceparent", false),
+        ] {
+            assert_eq!(is_sensitive(name), sensitive, "{name}");
+        }
     }
 }

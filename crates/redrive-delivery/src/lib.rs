@@ -27,7 +27,7 @@ mod upload;
 mod wire;
 
 pub use answer::{ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX};
-pub use call::{Call, CallBody, Passport};
+pub use call::{Call, CallBody, HeaderText, Passport};
 pub use deliver::{Deliverer, KIND, Parts};
 pub use dial::{Peer, Protocol};
 pub use evidence::{Evidence, Phase};

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use redrive_bodies::{folder, hex};
 use redrive_core::records::{Change, Expect, Record, Records, Written};
-use redrive_core::{Invalid, StoreError, Tenant, Timestamp};
+use redrive_core::{Invalid, JobId, StoreError, Tenant, Timestamp};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -110,7 +110,7 @@ pub enum KeyError {
     File(PathBuf, #[source] io::Error),
 }
 
-/// Keeps and gives out signing secrets.
+/// Keeps and gives out signing secrets, and encrypts the credentials among the headers of tasks.
 pub struct Vault {
     key: LessSafeKey,
 }
@@ -221,25 +221,73 @@ impl Vault {
         Ok(Some(self.unseal(&record.id, &kept.current).is_ok()))
     }
 
-    /// The nonce, then the sealed bytes. The record's id is bound in, so that nobody can move a value to another name.
+    /// Encrypts the value of a task's header. Its tenant, its job and its name are bound in, so that nobody can move the
+    /// ciphertext to another task or header.
+    pub fn seal_header(&self, tenant: &Tenant, job: JobId, name: &str, value: &str) -> String {
+        self.seal_bytes(&header_place(tenant, job, name), value.as_bytes())
+    }
+
+    /// Decrypts what [`Vault::seal_header`] encrypted.
+    pub fn open_header(
+        &self,
+        tenant: &Tenant,
+        job: JobId,
+        name: &str,
+        sealed: &str,
+    ) -> Result<String, VaultError> {
+        let opened = self.open_bytes(&header_place(tenant, job, name), sealed)?;
+        String::from_utf8(opened.to_vec()).map_err(|_| VaultError::WrongKey)
+    }
+
+    /// Encrypts a short text for one tenant and one purpose, so that only this service can read it back.
+    pub fn seal_text(&self, purpose: &str, tenant: &Tenant, text: &str) -> String {
+        self.seal_bytes(&text_place(purpose, tenant), text.as_bytes())
+    }
+
+    /// Decrypts what [`Vault::seal_text`] encrypted.
+    pub fn open_text(&self, purpose: &str, tenant: &Tenant, sealed: &str) -> Result<String, VaultError> {
+        let opened = self.open_bytes(&text_place(purpose, tenant), sealed)?;
+        String::from_utf8(opened.to_vec()).map_err(|_| VaultError::WrongKey)
+    }
+
+    /// The record's id is bound in, so that nobody can move a value to another name.
     fn seal(&self, id: &str, secret: &SigningSecret) -> String {
+        self.seal_bytes(id, secret.as_bytes())
+    }
+
+    fn unseal(&self, id: &str, sealed: &str) -> Result<SigningSecret, VaultError> {
+        SigningSecret::from_bytes(self.open_bytes(id, sealed)?).ok_or(VaultError::WrongKey)
+    }
+
+    /// The nonce, then the sealed bytes, in base64.
+    fn seal_bytes(&self, place: &str, bytes: &[u8]) -> String {
         let mut nonce = [0; NONCE_LEN];
         fill(&mut nonce);
-        let mut sealed = secret.as_bytes().to_vec();
+        let mut sealed = bytes.to_vec();
         self.key
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(id), &mut sealed)
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(place), &mut sealed)
             .expect("a short secret");
         STANDARD.encode([&nonce[..], &sealed].concat())
     }
 
-    fn unseal(&self, id: &str, sealed: &str) -> Result<SigningSecret, VaultError> {
+    fn open_bytes(&self, place: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, VaultError> {
         let mut bytes = STANDARD.decode(sealed).map(Zeroizing::new).map_err(|_| VaultError::WrongKey)?;
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(VaultError::WrongKey)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| VaultError::WrongKey)?;
         let opened =
-            self.key.open_in_place(nonce, Aad::from(id), sealed).map_err(|_| VaultError::WrongKey)?;
-        SigningSecret::from_bytes(Zeroizing::new(opened.to_vec())).ok_or(VaultError::WrongKey)
+            self.key.open_in_place(nonce, Aad::from(place), sealed).map_err(|_| VaultError::WrongKey)?;
+        Ok(Zeroizing::new(opened.to_vec()))
     }
+}
+
+/// What the ciphertext of a header is bound to. A record's id never begins like this.
+fn header_place(tenant: &Tenant, job: JobId, name: &str) -> String {
+    format!("header\0{tenant}\0{job}\0{}", name.to_ascii_lowercase())
+}
+
+/// What the ciphertext of a text is bound to.
+fn text_place(purpose: &str, tenant: &Tenant) -> String {
+    format!("text\0{purpose}\0{tenant}")
 }
 
 impl fmt::Debug for Vault {

@@ -28,7 +28,7 @@ pub struct Api {
     /// The library's handle on the same store: what an operator's verb entails is written there, once.
     pub(crate) redrive: Redrive,
     pub(crate) parts: Parts,
-    pub(crate) keyring: Keyring,
+    pub(crate) keyring: Arc<Keyring>,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) policies: Policies,
     pub(crate) events: Arc<Events>,
@@ -50,7 +50,7 @@ pub struct Api {
     closing: CancellationToken,
 }
 
-/// Who may call as long as there is no key.
+/// Who may call as long as there has been no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everyone, as an admin: for a service that only this machine reaches.
@@ -69,7 +69,7 @@ impl Api {
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
         let api = Self {
-            keyring: Keyring::new(store.clone(), access == Access::OpenWithoutKeys),
+            keyring: Arc::new(Keyring::new(store.clone(), access == Access::OpenWithoutKeys)),
             failed_logins: FailedLogins::default(),
             policies: Policies::new(store.clone()),
             events: Arc::new(Events::new(closing.clone())),

@@ -16,7 +16,7 @@ use crate::identity::{self, AcceptNew, IdentityError, secret_key};
 use crate::service::{Config, Service, StartError};
 
 /// Everything a service is made of, by address.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Setup {
     /// Where it listens, what it does, how its worker works.
     pub config: Config,
@@ -24,7 +24,7 @@ pub struct Setup {
     pub store: String,
     /// Where large bodies go.
     pub bodies: String,
-    /// What signing secrets are encrypted with.
+    /// What signing secrets and credentials in headers are encrypted with.
     pub secret_key: KeySource,
     /// What this node may have other than the nodes before it on a shared store.
     pub accept_new: AcceptNew,
@@ -34,6 +34,16 @@ pub struct Setup {
     pub deny: Vec<IpNet>,
     /// The highest number of calls under way to one origin.
     pub origin_concurrency: u32,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup")
+            .field("config", &self.config)
+            .field("store", &redrive::shown(&self.store))
+            .field("bodies", &redrive::shown(&self.bodies))
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where the key comes from that signing secrets are encrypted with.

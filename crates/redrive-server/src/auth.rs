@@ -8,17 +8,19 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use redrive_core::store::Backend;
-use redrive_core::{Job, Tenant};
+use redrive_core::{Job, StoreError, Tenant};
 use tokio::time::Instant;
 
-use crate::api::Api;
+use crate::api::{self, Api};
 use crate::auth_limit;
 use crate::error::{Answer, Code, Problem};
 use crate::keys::{self, Key, Presented, Scope};
+use crate::sessions::{self, PresentedToken, Session};
+use crate::wire::content::Detail;
 
 /// How long a key that was read is trusted: another node's revocation holds after this.
 pub const KEY_TRUSTED: Duration = Duration::from_secs(1);
-/// Keys kept in memory.
+/// Keys and sessions kept in memory, of each.
 const KEYS_CACHED_MAX: usize = 1024;
 /// Names the tenant for which a key without one creates.
 pub const TENANT_HEADER: &str = "redrive-tenant";
@@ -32,6 +34,21 @@ pub struct Caller {
     pub acts_for: Tenant,
     /// What they may do.
     pub scope: Scope,
+    /// Whether they may see request and response bodies, payloads, outputs and steps.
+    pub bodies: bool,
+    /// What they showed.
+    pub credential: Credential,
+}
+
+/// What a caller showed to be let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// Nothing: the service is open.
+    Nothing,
+    /// The API key with this id.
+    Key(String),
+    /// The session with this id.
+    Session(String),
 }
 
 impl Caller {
@@ -43,6 +60,11 @@ impl Caller {
     /// Whether they may know of `job`.
     pub fn sees_job(&self, job: &Job) -> bool {
         self.sees(&job.tenant)
+    }
+
+    /// How much they may see of what programs keep with a job, where `detail` is what a route shows of it.
+    pub(crate) fn detail(&self, detail: Detail) -> Detail {
+        if self.bodies { detail } else { Detail::Hidden }
     }
 
     fn needs(self, scope: Scope) -> Answer<Self> {
@@ -101,7 +123,7 @@ right!(
     AdminOfAll, caller => caller.needs(Scope::Admin)?.unbound()
 );
 
-/// The keys, read at most once a second each.
+/// The keys and sessions, read at most once a second each.
 pub struct Keyring {
     store: Arc<dyn Backend>,
     /// Whether everyone may do everything as long as there is no key.
@@ -113,7 +135,11 @@ pub struct Keyring {
 #[derive(Default)]
 struct Known {
     keys: HashMap<String, (Option<Arc<Key>>, Instant)>,
-    any: Option<(bool, Instant)>,
+    sessions: HashMap<String, (Option<Arc<Session>>, Instant)>,
+    /// When the store was last seen without a key.
+    keyless_at: Option<Instant>,
+    /// Whether the store has had a key: that never changes back.
+    closed: bool,
     /// Counts the changes this node has made, so that a read from before one is not remembered after it.
     changes: u64,
 }
@@ -127,7 +153,7 @@ impl Keyring {
     /// Forgets what was read, after this node has changed a key.
     pub fn forget(&self) {
         let mut known = self.lock();
-        *known = Known { changes: known.changes + 1, ..Known::default() };
+        *known = Known { changes: known.changes + 1, closed: known.closed, ..Known::default() };
         drop(known);
         if let Some(act) = self.on_change.get() {
             act();
@@ -140,63 +166,107 @@ impl Keyring {
         let _ = self.on_change.set(Box::new(act));
     }
 
-    /// Whether everyone may do everything, because there is no key.
-    pub(crate) async fn is_open(&self) -> Answer<bool> {
-        Ok(self.open && !self.any().await?)
+    /// Whether everyone who reaches this service may do everything: it listens on loopback, and never had a key.
+    pub async fn is_open(&self) -> Result<bool, StoreError> {
+        Ok(self.open && !self.is_closed().await?)
+    }
+
+    /// Whether what a caller showed still holds: neither revoked nor ended nor expired since.
+    pub(crate) async fn still_admits(&self, credential: &Credential) -> Result<bool, StoreError> {
+        match credential {
+            Credential::Nothing => self.is_open().await,
+            Credential::Key(id) => Ok(self.find(id).await?.is_some()),
+            Credential::Session(id) => match self.find_session(id).await? {
+                Some(session) => Ok(self.find(&session.key_id).await?.is_some()),
+                None => Ok(false),
+            },
+        }
     }
 
     /// Who sends these headers.
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Answer<Caller> {
-        let (tenant, scope) = match presented(headers)? {
-            Some(text) => self.verify(text).await?,
-            None if self.is_open().await? => (None, Scope::Admin),
-            None => {
+        let Some(text) = presented(headers)? else {
+            if !self.is_open().await? {
                 let detail = "send an API key in the header Authorization: Bearer rdk_…";
                 return Err(Problem::new(Code::Unauthenticated, detail));
             }
+            let (scope, credential) = (Scope::Admin, Credential::Nothing);
+            let acts_for = acts_for(headers, None)?;
+            return Ok(Caller { tenant: None, acts_for, scope, bodies: true, credential });
         };
+        let (key, credential) = self.verify(text).await?;
+        let tenant = key.tenant.clone();
         let acts_for = acts_for(headers, tenant.as_ref())?;
-        Ok(Caller { tenant, acts_for, scope })
+        Ok(Caller { tenant, acts_for, scope: key.scope, bodies: key.sees_bodies(), credential })
     }
 
-    async fn verify(&self, text: &str) -> Answer<(Option<Tenant>, Scope)> {
+    async fn verify(&self, text: &str) -> Answer<(Arc<Key>, Credential)> {
+        if text.starts_with(sessions::TOKEN_PREFIX) {
+            return self.verify_session(text).await;
+        }
         let unknown = || Problem::new(Code::Unauthenticated, "this API key is not known, or was revoked");
         let presented = Presented::parse(text).ok_or_else(unknown)?;
         let key = self.find(presented.id).await?.filter(|key| presented.opens(key)).ok_or_else(unknown)?;
-        Ok((key.tenant.clone(), key.scope))
+        let credential = Credential::Key(key.id.clone());
+        Ok((key, credential))
     }
 
-    async fn find(&self, id: &str) -> Answer<Option<Arc<Key>>> {
+    /// A session allows what its key allows, as long as that key exists.
+    async fn verify_session(&self, text: &str) -> Answer<(Arc<Key>, Credential)> {
+        let ended = || Problem::new(Code::Unauthenticated, "this session has ended: sign in again");
+        let presented = PresentedToken::parse(text).ok_or_else(ended)?;
+        let session = self.find_session(presented.id).await?;
+        let session = session.filter(|session| presented.opens(session)).ok_or_else(ended)?;
+        let key = self.find(&session.key_id).await?.ok_or_else(ended)?;
+        Ok((key, Credential::Session(session.id.clone())))
+    }
+
+    async fn find(&self, id: &str) -> Result<Option<Arc<Key>>, StoreError> {
         let (now, changes) = (Instant::now(), self.lock().changes);
-        if let Some((key, read_at)) = self.lock().keys.get(id)
-            && now - *read_at < KEY_TRUSTED
-        {
-            return Ok(key.clone());
+        if let Some(key) = fresh(&self.lock().keys, id, now) {
+            return Ok(key);
         }
         let key = keys::find(&*self.store, id).await?.map(Arc::new);
         let mut known = self.lock();
-        if known.keys.len() >= KEYS_CACHED_MAX {
-            known.keys.clear();
-        }
         if known.changes == changes {
-            known.keys.insert(id.to_owned(), (key.clone(), now));
+            remember(&mut known.keys, id, key.clone(), now);
         }
         Ok(key)
     }
 
-    async fn any(&self) -> Answer<bool> {
+    /// The session with this id, unless it has expired.
+    async fn find_session(&self, id: &str) -> Result<Option<Arc<Session>>, StoreError> {
         let (now, changes) = (Instant::now(), self.lock().changes);
-        if let Some((any, read_at)) = self.lock().any
-            && now - read_at < KEY_TRUSTED
+        let cached = fresh(&self.lock().sessions, id, now);
+        let session = match cached {
+            Some(session) => session,
+            None => {
+                let session = sessions::find(&*self.store, id).await?.map(Arc::new);
+                let mut known = self.lock();
+                if known.changes == changes {
+                    remember(&mut known.sessions, id, session.clone(), now);
+                }
+                session
+            }
+        };
+        Ok(session.filter(|session| session.expires_at > api::now()))
+    }
+
+    async fn is_closed(&self) -> Result<bool, StoreError> {
+        let (now, changes) = (Instant::now(), self.lock().changes);
         {
-            return Ok(any);
+            let known = self.lock();
+            if known.closed || known.keyless_at.is_some_and(|read_at| now - read_at < KEY_TRUSTED) {
+                return Ok(known.closed);
+            }
         }
-        let any = keys::any_exist(&*self.store).await?;
+        let closed = keys::any_ever(&*self.store).await?;
         let mut known = self.lock();
-        if known.changes == changes {
-            known.any = Some((any, now));
+        known.closed |= closed;
+        if !closed && known.changes == changes {
+            known.keyless_at = Some(now);
         }
-        Ok(any)
+        Ok(known.closed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -204,7 +274,19 @@ impl Keyring {
     }
 }
 
-/// Whether the headers have a key, known or not.
+/// What was read about `id` a moment ago.
+fn fresh<T: Clone>(known: &HashMap<String, (T, Instant)>, id: &str, now: Instant) -> Option<T> {
+    known.get(id).filter(|(_, read_at)| now - *read_at < KEY_TRUSTED).map(|(value, _)| value.clone())
+}
+
+fn remember<T>(known: &mut HashMap<String, (T, Instant)>, id: &str, value: T, now: Instant) {
+    if known.len() >= KEYS_CACHED_MAX {
+        known.clear();
+    }
+    known.insert(id.to_owned(), (value, now));
+}
+
+/// Whether the headers have a key or a session, known or not.
 pub(crate) fn has_key(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key")
 }

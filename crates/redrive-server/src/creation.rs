@@ -12,7 +12,7 @@ use redrive_core::{
 };
 use redrive_delivery::call::{BODY_INLINE_BYTES_MAX, check_report_target, read_method};
 use redrive_delivery::encoding::LENIENT_BASE64;
-use redrive_delivery::{BodyRef, Call, CallBody, KIND, Passport, Target};
+use redrive_delivery::{BodyRef, Call, CallBody, HeaderText, KIND, Passport, Target};
 use sha2::{Digest, Sha256};
 
 use crate::api::{self, Api};
@@ -146,6 +146,7 @@ impl Draft {
             api.check_secret(&job.tenant, secret).await?;
         }
         call.check()?;
+        call.seal_headers(&api.parts.vault, &job.tenant, job.id);
         job.payload = call.encode();
         job.check()?;
         let task = shown(&job, call, &passport, max_attempts, now);
@@ -274,14 +275,15 @@ fn body(request: &mut TaskRequest) -> Answer<Sent> {
 
 fn call(request: &mut TaskRequest, policy: &Policy, body: Sent) -> Answer<Call> {
     let target = Target::parse(&request.target_url)?;
-    let mut headers: Vec<(String, String)> = request.headers.take().unwrap_or_default().into_iter().collect();
+    let given = request.headers.take().unwrap_or_default().into_iter();
+    let mut headers: Vec<(String, HeaderText)> = given.map(|(name, value)| (name, value.into())).collect();
     if let Some(content_type) = body.content_type {
         if target.scheme().is_grpc() {
             let detail = "a gRPC call sends its serialised message: use bodyBase64";
             return Err(Problem::invalid("bodyJson", detail));
         }
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
-            headers.push(("content-type".to_owned(), content_type.to_owned()));
+            headers.push(("content-type".to_owned(), content_type.into()));
         }
     }
     let kept = |own: Option<String>, name: &str| own.or_else(|| policy.annotations.get(name).cloned());
@@ -331,7 +333,7 @@ fn fingerprint(call: &Call, resolved: &Resolved, request: &TaskRequest, priority
     part(&(call.headers.len() as u64).to_le_bytes());
     for (name, value) in &call.headers {
         part(name.to_ascii_lowercase().as_bytes());
-        part(value.as_bytes());
+        part(value.plain().unwrap_or_default().as_bytes());
     }
     match &call.body {
         CallBody::None => part(b"none"),

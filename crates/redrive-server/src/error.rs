@@ -8,6 +8,8 @@ use redrive_core::{Invalid, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::keys::KeysError;
+
 /// What a route answers with: its value, or a problem.
 pub type Answer<T> = Result<T, Problem>;
 
@@ -50,6 +52,10 @@ pub enum Code {
     JobNotWaiting,
     /// The operation has ended before.
     OperationEnded,
+    /// The first key must be an admin key that is not bound to a tenant.
+    FirstKeyNotAdmin,
+    /// The last admin key that is not bound to a tenant cannot be revoked.
+    LastAdminKey,
     /// The body came too slowly.
     RequestTooSlow,
     /// The body is larger than the route takes.
@@ -78,7 +84,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::MalformedJson,
         Self::BrokenBody,
         Self::InvalidHost,
@@ -95,6 +101,8 @@ impl Code {
         Self::JobNotDead,
         Self::JobNotWaiting,
         Self::OperationEnded,
+        Self::FirstKeyNotAdmin,
+        Self::LastAdminKey,
         Self::RequestTooSlow,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
@@ -125,7 +133,9 @@ impl Code {
             | Self::JobEnded
             | Self::JobNotDead
             | Self::JobNotWaiting
-            | Self::OperationEnded => StatusCode::CONFLICT,
+            | Self::OperationEnded
+            | Self::FirstKeyNotAdmin
+            | Self::LastAdminKey => StatusCode::CONFLICT,
             Self::RequestTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -158,6 +168,8 @@ impl Code {
             Self::JobNotDead => "JOB_NOT_DEAD",
             Self::JobNotWaiting => "JOB_NOT_WAITING",
             Self::OperationEnded => "OPERATION_ENDED",
+            Self::FirstKeyNotAdmin => "FIRST_KEY_NOT_ADMIN",
+            Self::LastAdminKey => "LAST_ADMIN_KEY",
             Self::RequestTooSlow => "REQUEST_TOO_SLOW",
             Self::BodyTooLarge => "BODY_TOO_LARGE",
             Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
@@ -197,6 +209,8 @@ impl Code {
             Self::JobNotDead => "the job is not dead",
             Self::JobNotWaiting => "the job does not wait for its time",
             Self::OperationEnded => "the operation has ended",
+            Self::FirstKeyNotAdmin => "the first key must be an admin key",
+            Self::LastAdminKey => "the last admin key cannot be revoked",
             Self::RequestTooSlow => "the body came too slowly",
             Self::BodyTooLarge => "the body is too large",
             Self::UnsupportedMediaType => "the body has the wrong content type",
@@ -339,6 +353,17 @@ impl From<StoreError> for Problem {
             }
             StoreError::Failed(cause) => Self::internal(&cause),
             StoreError::Refused(_) | StoreError::Corrupt(_) => Self::internal(&error),
+        }
+    }
+}
+
+impl From<KeysError> for Problem {
+    fn from(error: KeysError) -> Self {
+        match error {
+            KeysError::FirstKeyNotAdmin => Self::new(Code::FirstKeyNotAdmin, error.to_string()),
+            KeysError::LastAdminKey => Self::new(Code::LastAdminKey, error.to_string()),
+            KeysError::Contended => Self::new(Code::Unavailable, error.to_string()),
+            KeysError::Store(error) => error.into(),
         }
     }
 }

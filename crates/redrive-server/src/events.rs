@@ -11,9 +11,10 @@ use futures_util::stream::unfold;
 use redrive_core::{JobId, Tenant};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver, Sender};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::Caller;
+use crate::auth::{Caller, KEY_TRUSTED, Keyring};
 use crate::wire::event::TaskEvent;
 
 /// Events kept for a slow reader; beyond them it is told that it lagged.
@@ -59,13 +60,17 @@ impl Events {
         let _ = self.sender.send(Arc::new(told));
     }
 
-    /// What `caller` may hear, of one task or of all.
+    /// What `caller` may hear, of one task or of all, as long as `keyring` admits them.
     pub fn listen(
         &self,
         caller: Caller,
         task: Option<JobId>,
+        keyring: Arc<Keyring>,
     ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + Send + use<>> {
-        let ear = Ear { receiver: self.sender.subscribe(), closing: self.closing.clone(), caller, task };
+        let mut check = interval(KEY_TRUSTED);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (receiver, closing) = (self.sender.subscribe(), self.closing.clone());
+        let ear = Ear { receiver, closing, caller, task, keyring, check };
         let stream = unfold(ear, |mut ear| async move { Some((Ok(ear.next().await?), ear)) });
         Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
     }
@@ -76,15 +81,24 @@ struct Ear {
     closing: CancellationToken,
     caller: Caller,
     task: Option<JobId>,
+    keyring: Arc<Keyring>,
+    /// When to look again whether the caller's key still exists.
+    check: Interval,
 }
 
 impl Ear {
-    /// The next event for this listener; none when the service ends.
+    /// The next event for this listener; none when the service ends or the caller's key is revoked.
     async fn next(&mut self) -> Option<Event> {
         loop {
             let heard = tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return None,
+                _ = self.check.tick() => {
+                    if self.is_shut_out().await {
+                        return None;
+                    }
+                    continue;
+                }
                 heard = self.receiver.recv() => heard,
             };
             match heard {
@@ -96,6 +110,11 @@ impl Ear {
                 Err(RecvError::Closed) => return None,
             }
         }
+    }
+
+    /// A store that cannot answer shuts nobody out: it has nothing new to tell either.
+    async fn is_shut_out(&self) -> bool {
+        matches!(self.keyring.still_admits(&self.caller.credential).await, Ok(false))
     }
 
     fn concerns(&self, told: &Told) -> bool {
@@ -111,13 +130,21 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use redrive_store_sqlite::SqliteStore;
+
     use super::*;
+    use crate::auth::Credential;
     use crate::keys::Scope;
     use crate::wire::status::Status;
 
     fn caller(tenant: Option<&str>) -> Caller {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
-        Caller { acts_for: tenant.clone().unwrap_or_default(), tenant, scope: Scope::Read }
+        let (scope, credential) = (Scope::Read, Credential::Nothing);
+        Caller { acts_for: tenant.clone().unwrap_or_default(), tenant, scope, bodies: false, credential }
+    }
+
+    fn open() -> Arc<Keyring> {
+        Arc::new(Keyring::new(Arc::new(SqliteStore::open_in_memory().unwrap()), true))
     }
 
     fn tell(events: &Events, number: u128, tenant: &str) {
@@ -145,10 +172,10 @@ mod tests {
         let events = Events::new(closing.clone());
         tell(&events, 1, "a");
         let ears = [
-            events.listen(caller(None), None),
-            events.listen(caller(Some("a")), None),
-            events.listen(caller(Some("a")), Some(JobId(uuid::Uuid::from_u128(2)))),
-            events.listen(caller(Some("c")), None),
+            events.listen(caller(None), None, open()),
+            events.listen(caller(Some("a")), None, open()),
+            events.listen(caller(Some("a")), Some(JobId(uuid::Uuid::from_u128(2))), open()),
+            events.listen(caller(Some("c")), None, open()),
         ];
         for (number, tenant) in [(1, "a"), (2, "a"), (3, "b")] {
             tell(&events, number, tenant);
@@ -171,7 +198,7 @@ mod tests {
     async fn a_slow_listener_is_told_that_it_lagged_and_goes_on() {
         let closing = CancellationToken::new();
         let events = Events::new(closing.clone());
-        let ear = events.listen(caller(None), None);
+        let ear = events.listen(caller(None), None, open());
         for number in 0..EVENTS_KEPT_MAX as u128 + 5 {
             tell(&events, number, "a");
         }

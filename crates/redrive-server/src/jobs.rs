@@ -26,13 +26,18 @@ impl Api {
     }
 
     /// A page of jobs as they are listed.
-    pub(crate) async fn jobs(&self, wanted: &Wanted, page: PageRequest) -> Answer<Page<job::Job>> {
+    pub(crate) async fn jobs(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted,
+        page: PageRequest,
+    ) -> Answer<Page<job::Job>> {
         let walked = walk(&*self.store, wanted, page, PATIENCE).await?;
         let mut items = Vec::with_capacity(walked.items.len());
         for job in &walked.items {
-            items.push(self.job(job, Detail::Listed).await?);
+            items.push(self.job(job, caller.detail(Detail::Listed)).await?);
         }
-        Ok(walked.page(items))
+        Ok(walked.page(items, &self.cursors(caller)))
     }
 
     /// A job that the caller has just changed; listeners hear of it if it is a task.
@@ -41,7 +46,7 @@ impl Api {
         if self.is_task(&job) {
             self.tell(&job);
         }
-        self.job(&job, Detail::Whole).await
+        self.job(&job, caller.detail(Detail::Whole)).await
     }
 }
 

@@ -1,4 +1,5 @@
-//! Refuses what a web page of another site makes a browser send to a service that asks for no key.
+//! Refuses what did not come from this machine's own user to a service that asks for no key: what a web page of another
+//! site makes a browser send, and what a proxy passes on.
 //!
 //! Whoever reaches such a service may do everything, and a browser on the same machine reaches it for every page it shows.
 
@@ -15,7 +16,35 @@ use crate::auth::has_key;
 use crate::error::{Answer, Code, Problem};
 use crate::openapi::PUBLIC;
 
-/// Lets a request pass that has a key, or that no other site can have sent.
+/// Headers that a proxy adds to what it passes on. A request with one of them came from elsewhere, whatever its `Host` says.
+pub const FORWARDING_HEADERS: [&str; 24] = [
+    "cdn-loop",
+    "cf-connecting-ip",
+    "cf-ray",
+    "client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "true-client-ip",
+    "via",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-original-forwarded-for",
+    "x-real-ip",
+];
+
+/// Lets a request pass that has a key, or that came from this machine and that no other site can have sent.
 pub(crate) async fn refuse_foreign(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     // A browser sends no such header by itself to another site. What everyone may know has nothing to protect.
     if has_key(request.headers()) || PUBLIC.contains(&request.uri().path()) {
@@ -24,7 +53,7 @@ pub(crate) async fn refuse_foreign(State(api): State<Arc<Api>>, request: Request
     let foreign = match api.keyring.is_open().await {
         Ok(true) => check(request.method(), request.uri(), request.headers()),
         Ok(false) => Ok(()),
-        Err(problem) => Err(problem),
+        Err(error) => Err(error.into()),
     };
     match foreign {
         Ok(()) => next.run(request).await,
@@ -34,8 +63,14 @@ pub(crate) async fn refuse_foreign(State(api): State<Arc<Api>>, request: Request
 
 fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Answer<()> {
     let host = host(uri, headers);
-    if host.as_deref().is_some_and(|host| !is_local(host)) {
-        let detail = "this service needs no key, so it answers under a loopback name or address alone: call it at 127.0.0.1 or localhost, or make a key";
+    if !host.as_deref().is_some_and(is_local) {
+        let detail = "this service needs no key, so it answers under a loopback name or address alone: call it at 127.0.0.1 or localhost, or create an admin key";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    if let Some(name) = FORWARDING_HEADERS.into_iter().find(|name| headers.contains_key(*name)) {
+        let detail = format!(
+            "a proxy passed this on (header {name}), and this service needs no key: create an admin key with `redrive key create --name NAME --scope admin` and send it"
+        );
         return Err(Problem::new(Code::Forbidden, detail));
     }
     if method.is_safe() {
@@ -100,7 +135,8 @@ mod tests {
     fn what_another_site_could_have_sent_is_refused() {
         let local = ("host", "127.0.0.1:7373");
         for (method, headers, is_refused) in [
-            ("GET", &[][..], false),
+            ("GET", &[][..], true),
+            ("GET", &[("host", "")], true),
             ("GET", &[("host", "localhost:7373")], false),
             ("GET", &[("host", "LOCALHOST.")], false),
             ("GET", &[("host", "[::1]:7373")], false),
@@ -120,8 +156,17 @@ mod tests {
             ("DELETE", &[local, ("origin", "null")], true),
             ("PUT", &[local, ("origin", "http://127.0.0.1:8080")], true),
             ("POST", &[("host", "evil.example")], true),
+            ("GET", &[local, ("x-forwarded-for", "203.0.113.7")], true),
+            ("GET", &[("host", "localhost"), ("forwarded", "for=203.0.113.7")], true),
         ] {
             assert_eq!(refused(method, headers), is_refused, "{method} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_proxy_passed_on_is_refused_by_any_of_its_headers() {
+        for name in FORWARDING_HEADERS {
+            assert!(refused("GET", &[("host", "localhost"), (name, "x")]), "{name}");
         }
     }
 }

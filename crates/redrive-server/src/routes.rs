@@ -19,6 +19,7 @@ mod policies;
 mod queues;
 mod schedules;
 mod series;
+mod sessions;
 mod signals;
 mod signing_secrets;
 mod tasks;
@@ -126,6 +127,8 @@ fn about_the_service() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(overview::overview))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
+        .routes(routes!(sessions::open))
+        .routes(routes!(sessions::end))
         .routes(routes!(signing_secrets::list))
         .routes(routes!(signing_secrets::put, signing_secrets::remove))
         .routes(routes!(signing_secrets::retire))

@@ -17,11 +17,12 @@ use crate::keys;
 use crate::listen::{ListenLimits, listen};
 use crate::observe::Watch;
 use crate::policies::Policies;
+use crate::sessions;
 use crate::view::View;
 
 /// How long an attempt may take when neither its task nor its policy says so.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time from one search for bodies without a task to the next.
+/// Time from one search for bodies without a task and for ended sessions to the next.
 const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Bodies looked at in one read.
 const COLLECT_ITEMS: usize = 100;
@@ -125,7 +126,7 @@ impl Service {
         handler: impl Handler,
     ) -> Result<Self, StartError> {
         let access = access(&config, &*store).await?;
-        let open = access == Access::OpenWithoutKeys && !keys::any_exist(&*store).await?;
+        let open = access == Access::OpenWithoutKeys && !keys::any_ever(&*store).await?;
         let closing = CancellationToken::new();
         let node = config.worker.worker.clone();
         let api = Api::open(store.clone(), parts, access, node, closing.clone()).await?;
@@ -208,7 +209,7 @@ async fn access(config: &Config, store: &dyn Backend) -> Result<Access, StartErr
     if config.listen.ip().is_loopback() {
         return Ok(Access::OpenWithoutKeys);
     }
-    if config.roles.api && !keys::any_exist(store).await? {
+    if config.roles.api && !keys::any_ever(store).await? {
         return Err(StartError::NoKeys(config.listen));
     }
     Ok(Access::KeysOnly)
@@ -253,9 +254,13 @@ async fn work(worker: Option<Worker>, closing: CancellationToken) -> Result<Opti
     Ok(Some(worked?))
 }
 
-/// Removes bodies that no task uses any more.
+/// Removes bodies that no task uses any more, and sessions that have ended.
 async fn collect(api: Arc<Api>, closing: CancellationToken) {
     loop {
+        match sessions::prune(&*api.store, crate::api::now()).await {
+            Ok(sessions) => tracing::debug!(sessions, "ended sessions removed"),
+            Err(error) => tracing::warn!(%error, "ended sessions could not be removed"),
+        }
         tokio::select! {
             () = closing.cancelled() => return,
             () = tokio::time::sleep(COLLECT_EVERY) => {}

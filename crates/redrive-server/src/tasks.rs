@@ -69,13 +69,18 @@ impl Api {
     }
 
     /// A page of jobs as tasks.
-    pub(crate) async fn tasks(&self, wanted: &Wanted, page: PageRequest) -> Answer<Page<Task>> {
+    pub(crate) async fn tasks(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted,
+        page: PageRequest,
+    ) -> Answer<Page<Task>> {
         let walked = walk(&*self.store, wanted, page, PATIENCE).await?;
         let mut items = Vec::with_capacity(walked.items.len());
         for job in &walked.items {
             items.push(self.task(job).await?);
         }
-        Ok(walked.page(items))
+        Ok(walked.page(items, &self.cursors(caller)))
     }
 
     /// Tells listeners of a task that was created.

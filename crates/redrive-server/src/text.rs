@@ -10,7 +10,12 @@ const TEXT_CHARS_MAX: usize = 256;
 
 /// A text to look for, whatever the case of its ASCII letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Text(Vec<u8>);
+pub(crate) struct Text {
+    /// In lower case.
+    bytes: Vec<u8>,
+    /// Whether payloads and metadata are looked through too.
+    in_bodies: bool,
+}
 
 impl Text {
     /// None for an empty one, which everything has.
@@ -20,15 +25,23 @@ impl Text {
                 Err(Problem::invalid("text", format!("must have at most {TEXT_CHARS_MAX} characters")))
             }
             text => {
-                Ok(text.filter(|text| !text.is_empty()).map(|text| Self(text.to_ascii_lowercase().into())))
+                let given = text.filter(|text| !text.is_empty());
+                Ok(given.map(|text| Self { bytes: text.to_ascii_lowercase().into(), in_bodies: true }))
             }
         }
     }
 
-    /// Whether a job has it in its last error, its metadata or its payload.
+    /// The same text for a caller who may not see bodies: a search must not tell what is in them.
+    pub(crate) fn outside_bodies(self) -> Self {
+        Self { in_bodies: false, ..self }
+    }
+
+    /// Whether a job has it in its last error, its target, its metadata or its payload.
     pub(crate) fn is_in(&self, job: &Job) -> bool {
-        let noted = [job.last_error.as_deref(), job.metadata.as_deref(), job.subject.as_deref()];
-        noted.into_iter().flatten().any(|text| self.is_within(text.as_bytes())) || self.is_in_payload(job)
+        let metadata = job.metadata.as_deref().filter(|_| self.in_bodies);
+        let noted = [job.last_error.as_deref(), metadata, job.subject.as_deref()];
+        noted.into_iter().flatten().any(|text| self.is_within(text.as_bytes()))
+            || (self.in_bodies && self.is_in_payload(job))
     }
 
     /// Of a delivery the body alone: its headers are where secrets are.
@@ -43,14 +56,14 @@ impl Text {
     }
 
     fn is_within(&self, bytes: &[u8]) -> bool {
-        let (first, rest) = match self.0.split_first() {
+        let (first, rest) = match self.bytes.split_first() {
             Some(parts) => parts,
             None => return true,
         };
         let begins = |window: &[u8]| {
             window[0].to_ascii_lowercase() == *first && window[1..].eq_ignore_ascii_case(rest)
         };
-        bytes.windows(self.0.len()).any(begins)
+        bytes.windows(self.bytes.len()).any(begins)
     }
 }
 

@@ -7,6 +7,7 @@ use redrive_core::store::{Backend, Cursor, Looked, PageRequest};
 use redrive_core::{Job, State, StoreError};
 use tokio::time::Instant;
 
+use crate::cursors::Cursors;
 use crate::wire::filter::Wanted;
 use crate::wire::page::Page;
 
@@ -23,6 +24,7 @@ pub(crate) struct Walked {
     pub(crate) items: Vec<Job>,
     /// Where to go on; none at the end.
     pub(crate) next: Option<Cursor>,
+    /// How many jobs were looked at; of a walk through one tenant's jobs, how many of its own.
     pub(crate) looked_at: u64,
 }
 
@@ -53,14 +55,19 @@ pub(crate) async fn walk(
 
 impl Walked {
     /// The page that `items` make, each a job of it as it is shown.
-    pub(crate) fn page<T>(&self, items: Vec<T>) -> Page<T> {
-        let next_cursor = self.next.map(|cursor| cursor.to_string());
+    pub(crate) fn page<T>(&self, items: Vec<T>, cursors: &Cursors<'_>) -> Page<T> {
+        let next_cursor = self.next.map(|cursor| cursors.show(cursor));
         Page { items, next_cursor, looked_at: Some(self.looked_at) }
     }
 
     /// Adds what has the text; what does not fit is left for the next page.
     fn take(&mut self, looked: Looked, wanted: &Wanted, limit: usize) {
-        self.looked_at += looked.looked_at as u64;
+        // A tenant must not learn how many jobs others have, so only its own count.
+        let looked_at = match wanted.filter.tenant {
+            Some(_) => looked.page.items.len(),
+            None => looked.looked_at,
+        };
+        self.looked_at += looked_at as u64;
         self.next = looked.page.next;
         let found = looked.page.items.into_iter();
         let mut found =

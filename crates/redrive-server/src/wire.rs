@@ -21,9 +21,11 @@ pub mod queue;
 pub mod replay;
 pub mod schedule;
 pub mod series;
+pub mod session;
 pub mod status;
 pub mod task;
 pub mod why;
 
 pub use crate::error::{Code, ProblemDetails};
 pub use crate::keys::Scope;
+pub use redrive_delivery::headers::{MASK, is_sensitive};

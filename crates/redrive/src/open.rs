@@ -25,7 +25,7 @@ impl<'a> Place<'a> {
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(address)),
             Some(("redis" | "rediss" | "redis-cluster" | "rediss-cluster", _)) => Ok(Self::Redis(address)),
             Some((other, _)) => Err(Error::Address(format!("{other:?} is no store of this build; {KNOWN}"))),
-            None => Err(Error::Address(format!("{address:?} is no address; {KNOWN}"))),
+            None => Err(Error::Address(format!("{:?} is no address; {KNOWN}", shown(address)))),
         }
     }
 }
@@ -80,27 +80,53 @@ pub fn is_shared(address: &str) -> Result<bool, Error> {
     }
 }
 
-/// The address as it may be shown: a password in it is hidden.
+/// The address as it may be shown: a password in it is hidden, and the whole login where the address is malformed.
+///
+/// Every message that names an address uses this.
 ///
 /// ```
 /// assert_eq!(redrive::shown("postgres://me:secret@db/jobs"), "postgres://me:***@db/jobs");
 /// assert_eq!(redrive::shown("sqlite:redrive.db"), "sqlite:redrive.db");
 /// ```
 pub fn shown(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-    let (login, place) = match rest.split('/').next().and_then(|authority| authority.rfind('@')) {
-        Some(end) => rest.split_at(end),
-        None => ("", rest),
-    };
+    let Some((scheme, rest)) = address.split_once("://") else { return shown_without_scheme(address) };
+    let (login, place) = rest.split_at(login_end(rest).unwrap_or(0));
     let login = login.split_once(':').map_or(login.to_owned(), |(user, _)| format!("{user}:***"));
     // libpq takes a password among the parameters too.
     let (place, parameters) =
         place.split_once('?').map_or((place, None), |(place, rest)| (place, Some(rest)));
-    let hide =
-        |pair: &str| if pair.starts_with("password=") { "password=***".to_owned() } else { pair.to_owned() };
-    let parameters = parameters.map(|all| all.split('&').map(hide).collect::<Vec<_>>().join("&"));
+    let parameters = parameters.map(|all| all.split('&').map(shown_parameter).collect::<Vec<_>>().join("&"));
     let parameters = parameters.map_or(String::new(), |all| format!("?{all}"));
     format!("{scheme}://{login}{place}{parameters}")
+}
+
+/// Where the login ends. A password may have a `/` or a `?` in it that should have been encoded.
+fn login_end(rest: &str) -> Option<usize> {
+    let (authority, path) = (rest.split(['/', '?']).next(), rest.split('?').next());
+    let within = |part: Option<&str>| part.and_then(|part| part.rfind('@'));
+    within(authority).or_else(|| within(path)).or_else(|| {
+        let query = rest.find('?')? + 1;
+        let first = rest[query..].split('&').next()?;
+        let end = first.rfind('@').filter(|end| !first[..*end].contains('='))?;
+        Some(query + end)
+    })
+}
+
+/// A path of a file is shown as it is; anything else may have a login before its last `@`.
+fn shown_without_scheme(address: &str) -> String {
+    match address.rsplit_once('@') {
+        Some((_, place)) if !address.starts_with("sqlite:") && !address.starts_with("file:") => {
+            format!("***@{place}")
+        }
+        Some(_) | None => address.to_owned(),
+    }
+}
+
+fn shown_parameter(pair: &str) -> String {
+    let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
+    let lower = name.to_ascii_lowercase();
+    let is_secret = ["passw", "secret", "token"].iter().any(|part| lower.contains(part));
+    if is_secret { format!("{name}=***") } else { pair.to_owned() }
 }
 
 #[cfg(test)]
@@ -130,6 +156,14 @@ mod tests {
             ("postgres://me@db/jobs", "postgres://me@db/jobs"),
             ("postgres://db/jobs?password=secret&user=me", "postgres://db/jobs?password=***&user=me"),
             ("postgres://db", "postgres://db"),
+            ("postgres://me:se/cr?et@db/jobs", "postgres://me:***@db/jobs"),
+            ("postgres://me:se?cr/et@db/jobs?user=me", "postgres://me:***@db/jobs?user=me"),
+            (
+                "postgres://db/jobs?user=me@corp&sslpassword=secret",
+                "postgres://db/jobs?user=me@corp&sslpassword=***",
+            ),
+            ("me:secret@db", "***@db"),
+            ("sqlite:a@b/redrive.db", "sqlite:a@b/redrive.db"),
         ] {
             assert_eq!(shown(address), safe);
         }

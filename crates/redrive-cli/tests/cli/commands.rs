@@ -272,6 +272,8 @@ async fn queues() {
 async fn keys() {
     let mut session = Session::start().await;
     session.run(&["key", "list"]);
+    session.run(&["key", "create", "--name", "ci", "--store", "sqlite:other.db"]);
+    session.run(&["key", "create", "--name", "ci", "--scope", "write"]);
     session.run(&["key", "create", "--name", "ops", "--scope", "admin", "--store", "sqlite:other.db"]);
     // They are listed by their ids, which are random: one is enough.
     session.run(&["key", "list", "--store", "sqlite:other.db"]);
@@ -288,6 +290,12 @@ async fn keys() {
         "--json",
     ]);
     session.run(&["key", "revoke", "none", "--store", "sqlite:other.db"]);
+    let listed = session.quietly(&["key", "list", "--store", "sqlite:other.db", "--json"], 0);
+    let listed: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ops = listed.iter().find(|key| key["name"] == "ops").unwrap()["keyId"].as_str().unwrap();
+    session.run(&["key", "revoke", ops, "--store", "sqlite:other.db"]);
+    let bodies = ["key", "create", "--name", "eyes", "--scope", "read", "--bodies", "--json"];
+    session.run(&[&bodies[..], &["--store", "sqlite:other.db"]].concat());
     let elsewhere = tempfile::tempdir().unwrap();
     session.run_as(&["key", "list"], |command| {
         command.env_remove("REDRIVE_URL").current_dir(elsewhere.path());

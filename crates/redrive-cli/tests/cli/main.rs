@@ -12,6 +12,7 @@ mod guide;
 mod library;
 mod options;
 mod pipes;
+mod secrecy;
 mod session;
 mod shells;
 mod terminal;

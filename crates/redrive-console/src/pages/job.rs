@@ -375,7 +375,11 @@ impl Logged {
             status: attempt.grpc_status.or(attempt.response_status.map(|status| status.to_string())),
             phase: attempt.phase.as_deref().map(words::plain),
             error: attempt.error_message.or(attempt.note),
-            excerpt: attempt.response_excerpt.filter(|excerpt| !excerpt.is_empty()),
+            excerpt: if attempt.body_hidden {
+                Some(mask::HIDDEN.to_owned())
+            } else {
+                attempt.response_excerpt.filter(|excerpt| !excerpt.is_empty())
+            },
             wait: attempt.wait_ms.map(words::span).unwrap_or_default(),
             worker: attempt.worker,
             address: attempt.address,

@@ -37,6 +37,7 @@ struct Row {
     id: String,
     name: String,
     scope: &'static str,
+    bodies: bool,
     tenant: Option<String>,
     created: Moment,
 }
@@ -68,7 +69,8 @@ pub(super) async fn create(visitor: Visitor, Posted(fields): Posted) -> Answer {
         None => Scope::Read,
     };
     let tenant = fields.get("tenant").map(str::to_owned);
-    let request = KeyRequest { name: fields.text("name"), tenant, scope: Some(scope) };
+    let bodies = fields.get("bodies").is_some();
+    let request = KeyRequest { name: fields.text("name"), tenant, scope: Some(scope), bodies };
     let key: ApiKey = visitor.api.post("/keys", &request).await?;
     let made = Made { name: key.name, key: key.key.unwrap_or_default() };
     show(visitor, Some(made)).await
@@ -117,6 +119,7 @@ impl Row {
             id: key.key_id.clone(),
             name: key.name.clone(),
             scope: key.scope.name(),
+            bodies: key.bodies,
             tenant: key.tenant.clone(),
             created: Moment::seen(key.created_at, now),
         }

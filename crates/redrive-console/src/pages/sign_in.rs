@@ -4,10 +4,10 @@ use askama::Template;
 use axum::Extension;
 use axum::extract::FromRequest as _;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use redrive_server::Peer;
-use redrive_server::wire::me::Me;
+use redrive_server::wire::session::OpenedSession;
 
 use super::Answer;
 use crate::api::Api;
@@ -42,10 +42,12 @@ pub(super) async fn enter(
     let Posted(fields) = Posted::from_request(request, &()).await?;
     let next = inside(fields.get("next")).to_owned();
     let key = fields.get("key").unwrap_or_default();
-    match api.caller(&headers, peer.as_ref(), Some(key)).get::<Me>("/me").await {
-        Ok(_) => {
+    let caller = api.caller(&headers, peer.as_ref(), Some(key));
+    match caller.post::<OpenedSession>("/sessions", &()).await {
+        Ok(opened) => {
             let mut response = Redirect::to(&next).into_response();
-            response.headers_mut().append(header::SET_COOKIE, session::remembered(key, secure));
+            response.headers_mut().append(header::SET_COOKIE, session::remembered(&opened.token, secure));
+            response.headers_mut().append(header::SET_COOKIE, session::forgotten_key());
             Ok(response)
         }
         Err(trouble) if trouble.wants_key() => {
@@ -58,7 +60,10 @@ pub(super) async fn enter(
 }
 
 /// `POST /console/sign-out`.
-pub(super) async fn leave(_: Posted) -> Response {
+pub(super) async fn leave(State(api): State<Api>, headers: HeaderMap, _: Posted) -> Response {
+    // One that has ended by itself is as good: the browser forgets it in any case.
+    let caller = api.caller(&headers, session::token(&headers));
+    let _ = caller.send(Method::DELETE, "/sessions/current").await;
     let mut response = Redirect::to("/console/sign-in?done=signed-out").into_response();
     response.headers_mut().append(header::SET_COOKIE, session::forgotten());
     response
@@ -66,7 +71,7 @@ pub(super) async fn leave(_: Posted) -> Response {
 
 fn frame(headers: &HeaderMap, seed: &Seed) -> Frame {
     let mut frame = Frame::bare("Sign in".to_owned());
-    frame.token = form_token(session::key(headers), seed);
+    frame.token = form_token(session::token(headers), seed);
     frame
 }
 

@@ -80,7 +80,7 @@ async fn without_a_key_one_is_led_to_the_sign_in_and_back() {
     let form = browser.get(page.header("location")).await;
     let wrong = browser.submit("/console/sign-in", &form, &[("key", "rdk_0123456789abcdef_x")]).await;
     assert!(wrong.status == 401 && wrong.has("not known"), "{}", wrong.body);
-    assert!(!browser.cookies.contains_key("redrive_key"));
+    assert!(!browser.cookies.contains_key("redrive_session"));
     let fields = [("key", key.as_str()), ("next", "/console/jobs?state=dead")];
     let entered = browser.submit("/console/sign-in", &form, &fields).await;
     assert_eq!((entered.status, entered.header("location")), (303, "/console/jobs?state=dead"));
@@ -91,12 +91,98 @@ async fn without_a_key_one_is_led_to_the_sign_in_and_back() {
             && cookie.contains("Path=/")
             && !cookie.contains("Secure")
     );
+    let secret = key.rsplit('_').next().unwrap();
+    for (name, value) in &browser.cookies {
+        assert!(!value.contains(secret) && !value.contains("rdk_"), "the cookie {name} holds the key");
+    }
+    assert!(!entered.headers.iter().any(|(_, value)| value.to_str().unwrap().contains(secret)));
     let page = browser.get("/console/jobs?state=dead").await;
     assert_eq!(page.status, 200);
     assert!(!page.has(&key) && !page.has(key.rsplit('_').next().unwrap()), "the key is on the page");
+    let stolen = browser.clone();
     let left = browser.submit("/console/sign-out", &page, &[]).await;
     assert_eq!(left.header("location"), "/console/sign-in?done=signed-out");
     assert_eq!(browser.get("/console/jobs").await.status, 303);
+    assert_eq!(stolen.clone().get("/console/jobs").await.status, 303, "the session itself has ended");
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_key_and_an_api_key_in_the_cookie_opens_nothing() {
+    let stage = Stage::new(Access::KeysOnly).await;
+    let key = stage.key(None, Scope::Admin).await;
+    let mut browser = stage.browser();
+    let form = browser.get("/console/sign-in").await;
+    browser.submit("/console/sign-in", &form, &[("key", &key)]).await;
+    assert_eq!(browser.get("/console/jobs").await.status, 200);
+    let mut old = stage.browser();
+    for name in ["redrive_key", "redrive_session"] {
+        old.cookies.insert(name.to_owned(), key.clone());
+    }
+    assert_eq!(old.get("/console/jobs").await.status, 303);
+    assert_eq!(old.get("/jobs").await.status, 401);
+    let page = browser.get("/console/keys").await;
+    let path = format!("/console/keys/{}/revoke", key.split('_').nth(1).unwrap());
+    assert_eq!(browser.submit(&path, &page, &[]).await.status, 303);
+    assert_eq!(
+        browser.get("/console/jobs").await.header("location"),
+        "/console/sign-in?next=%2Fconsole%2Fjobs"
+    );
+}
+
+#[tokio::test]
+async fn a_form_of_one_session_is_no_form_of_another() {
+    let stage = Stage::new(Access::KeysOnly).await;
+    let (mut one, mut two) =
+        (stage.signed_in(None, Scope::Admin).await, stage.signed_in(None, Scope::Admin).await);
+    let page = one.get("/console/queues").await;
+    let refused = two.submit("/console/queues/pause", &page, &[("queue", "default")]).await;
+    assert!(refused.status == 403 && refused.has("This form is not accepted"), "{}", refused.body);
+}
+
+#[tokio::test]
+async fn an_open_console_shows_nothing_to_what_a_proxy_passes_on() {
+    let stage = Stage::new(Access::OpenWithoutKeys).await;
+    let mut browser = stage.browser();
+    for path in PAGES.into_iter().filter(|path| *path != "/console/help") {
+        assert_eq!(browser.get(path).await.status, 200, "{path}");
+        let page = browser.send("GET", path, &[("x-forwarded-for", "203.0.113.7")], "").await;
+        assert_eq!(page.status, 403, "{path}: {}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn the_first_key_that_the_console_makes_is_an_admin_key() {
+    let stage = Stage::new(Access::OpenWithoutKeys).await;
+    let mut browser = stage.browser();
+    let page = browser.get("/console/keys").await;
+    assert!(page.has("<option value=\"admin\">") && !page.has("<option value=\"read\">"), "{}", page.body);
+    let fields = [("name", "ops"), ("scope", "read")];
+    let refused = browser.submit("/console/keys", &page, &fields).await;
+    assert!(refused.status == 409 && refused.has("the first key must be an admin key"), "{}", refused.body);
+    let made = browser.submit("/console/keys", &page, &[("name", "ops"), ("scope", "admin")]).await;
+    assert!(made.status == 200 && made.has("rdk_"), "{}", made.body);
+}
+
+#[tokio::test]
+async fn whoever_may_not_see_bodies_is_told_so() {
+    let stage = Stage::new(Access::KeysOnly).await;
+    let writer = stage.key(None, Scope::Write).await;
+    let headers = json!({"Authorization": "Bearer hush-1"});
+    let task = json!({"targetUrl": "http://a.example/", "body": "hush-2", "headers": headers});
+    let task = format!("/console/jobs/{}", stage.task(task, Some(&writer)).await);
+    let job = format!("/console/jobs/{}", stage.job("charge", &json!({"card": "hush-3"})).await);
+    stage.kill("status 503", "hush-4").await;
+    let mut reader = stage.signed_in(None, Scope::Read).await;
+    for path in PAGES.into_iter().chain([task.as_str(), job.as_str()]) {
+        let page = reader.get(path).await;
+        assert!(!page.has("hush-"), "{path}: {}", page.body);
+    }
+    for path in [&task, &job] {
+        assert!(reader.get(path).await.has("hidden: this key may not see bodies"), "{path}");
+    }
+    let mut admin = stage.signed_in(None, Scope::Admin).await;
+    assert!(admin.get(&task).await.has("hush-4") && admin.get(&job).await.has("hush-3"));
+    assert!(!admin.get(&task).await.has("hush-1"), "credentials are for nobody");
 }
 
 #[tokio::test]
@@ -115,11 +201,11 @@ async fn over_https_the_cookie_is_for_https_alone() {
 async fn a_key_that_was_revoked_leads_back_to_the_sign_in() {
     let stage = Stage::new(Access::KeysOnly).await;
     let mut browser = stage.signed_in(None, Scope::Read).await;
-    let cookie = browser.cookies.get_mut("redrive_key").unwrap();
+    let cookie = browser.cookies.get_mut("redrive_session").unwrap();
     *cookie = format!("{cookie}x");
     let page = browser.get("/console/jobs").await;
     assert!(page.header("location").starts_with("/console/sign-in"), "{page:?}");
-    assert!(!browser.cookies.contains_key("redrive_key"), "it would be refused again and again");
+    assert!(!browser.cookies.contains_key("redrive_session"), "it would be refused again and again");
 }
 
 #[tokio::test]

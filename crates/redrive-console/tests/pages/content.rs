@@ -90,7 +90,7 @@ async fn a_task_shows_its_call_its_attempts_and_why_it_does_not_run() {
     let page = browser.get(&format!("/console/jobs/{id}")).await;
     for text in [
         "PUT http://a.example/hook",
-        "busy now",
+        "hidden: this key may not see bodies",
         "status 503",
         "not retryable",
         "aria-label=\"Run 1: 1 attempt",

@@ -113,9 +113,11 @@ async fn a_key_is_shown_once_and_the_first_one_closes_the_door() {
     browser.submit("/console/sign-in", &form, &[("key", &key)]).await;
     let page = browser.get("/console/keys").await;
     assert!(page.has("<strong>ops</strong>") && !page.has(&key), "{}", page.body);
-    let id = key.split('_').nth(1).unwrap();
-    let revoked = browser.submit(&format!("/console/keys/{id}/revoke"), &page, &[]).await;
-    assert_eq!(revoked.status, 303);
+    let revoke = format!("/console/keys/{}/revoke", key.split('_').nth(1).unwrap());
+    let refused = browser.submit(&revoke, &page, &[]).await;
+    assert!(refused.status == 409 && refused.has("create another one first"), "{}", refused.body);
+    browser.submit("/console/keys", &page, &[("name", "second"), ("scope", "admin")]).await;
+    assert_eq!(browser.submit(&revoke, &page, &[]).await.status, 303);
 }
 
 #[tokio::test]

@@ -69,8 +69,12 @@ impl Stage {
     /// A key; a tenant's, if one is named.
     pub(crate) async fn key(&self, tenant: Option<&str>, scope: Scope) -> String {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
-        let new = NewKey { name: "test".into(), tenant, scope };
-        keys::create(&*self.store, new, Timestamp::from_ms(1)).await.unwrap().1
+        let at = Timestamp::from_ms(1);
+        if keys::list(&*self.store, None, 1).await.unwrap().is_empty() {
+            keys::create(&*self.store, NewKey::new("first", Scope::Admin), at).await.unwrap();
+        }
+        let new = NewKey { tenant, ..NewKey::new("test", scope) };
+        keys::create(&*self.store, new, at).await.unwrap().1
     }
 
     /// A browser without a cookie.

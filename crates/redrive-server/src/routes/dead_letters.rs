@@ -29,9 +29,9 @@ pub(super) async fn list(
     State(api): State<Arc<Api>>,
     Query(query): Query<DeadLetterQuery>,
 ) -> Answer<Json<Page<Task>>> {
-    let wanted = query.filter().wanted(caller.tenant.as_ref());
+    let wanted = query.filter().wanted_by(&caller);
     let wanted = wanted.map_err(|problem| problem.renamed("subject", "target"))?;
-    Ok(Json(api.tasks(&wanted, query.page()?).await?))
+    Ok(Json(api.tasks(&caller, &wanted, query.page(&api.cursors(&caller))?).await?))
 }
 
 /// Dead letters of every kind in groups, by reason and target, with one example each.

@@ -33,8 +33,8 @@ pub(super) async fn list(
     State(api): State<Arc<Api>>,
     Query(query): Query<JobQuery>,
 ) -> Answer<Json<Page<Job>>> {
-    let wanted = query.filter().wanted(caller.tenant.as_ref())?;
-    Ok(Json(api.jobs(&wanted, query.page()?).await?))
+    let wanted = query.filter().wanted_by(&caller)?;
+    Ok(Json(api.jobs(&caller, &wanted, query.page(&api.cursors(&caller))?).await?))
 }
 
 /// How many jobs match.
@@ -48,7 +48,7 @@ pub(super) async fn count(
     State(api): State<Arc<Api>>,
     Query(filter): Query<JobFilter>,
 ) -> Answer<Json<JobCount>> {
-    let counted = walk::count(&*api.store, &filter.wanted(caller.tenant.as_ref())?, PATIENCE).await?;
+    let counted = walk::count(&*api.store, &filter.wanted_by(&caller)?, PATIENCE).await?;
     Ok(Json(JobCount { count: counted.jobs, at_least: counted.at_least }))
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn get(
     State(api): State<Arc<Api>>,
     Named(id): Named<JobId>,
 ) -> Answer<Json<Job>> {
-    Ok(Json(api.job(&api.find_job(&caller, id).await?, Detail::Whole).await?))
+    Ok(Json(api.job(&api.find_job(&caller, id).await?, caller.detail(Detail::Whole)).await?))
 }
 
 /// The attempts in a job's log, oldest first.
@@ -77,7 +77,8 @@ pub(super) async fn attempts(
     api.find_job(&caller, id).await?;
     let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
-    let items = page.items.into_iter().map(JobAttempt::show).collect();
+    let shown = caller.detail(Detail::Whole);
+    let items = page.items.into_iter().map(|attempt| JobAttempt::show(attempt, shown)).collect();
     Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()), looked_at: None }))
 }
 
@@ -94,7 +95,8 @@ pub(super) async fn steps(
     api.find_job(&caller, id).await?;
     let limit = query.limit()?;
     let steps = api.redrive.steps(id, query.from()?, limit + 1).await?;
-    let items = steps.iter().take(limit).map(JobStep::show).collect();
+    let shown = caller.detail(Detail::Whole);
+    let items = steps.iter().take(limit).map(|step| JobStep::show(step, shown)).collect();
     let next_cursor = steps.get(limit).map(|next| StepsQuery::cursor_at(next.place));
     Ok(Json(Page { items, next_cursor, looked_at: None }))
 }

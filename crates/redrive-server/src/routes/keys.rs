@@ -16,9 +16,13 @@ use crate::wire::page::{Page, PageQuery};
 
 /// Make a key.
 ///
-/// The answer shows the key itself, once. From the first key on, every call needs one.
+/// The answer shows the key itself, once. The first key must have scope `admin` and no tenant. From then on every call needs
+/// a key, even after keys were revoked.
 #[utoipa::path(post, operation_id = "createKey", path = "/keys", tag = "keys", request_body = KeyRequest,
-    responses((status = 201, description = "the key, shown once", body = ApiKey)))]
+    responses(
+        (status = 201, description = "the key, shown once", body = ApiKey),
+        (status = 409, description = "the first key must be an admin key that is not bound to a tenant"),
+    ))]
 pub(super) async fn create(
     Admin(caller): Admin,
     State(api): State<Arc<Api>>,
@@ -26,7 +30,8 @@ pub(super) async fn create(
 ) -> Answer<(StatusCode, Json<ApiKey>)> {
     let tenant = request.tenant.map(Tenant::new).transpose()?;
     let tenant = within(&caller, tenant)?;
-    let new = NewKey { name: request.name, tenant, scope: request.scope.unwrap_or(Scope::Write) };
+    let scope = request.scope.unwrap_or(Scope::Write);
+    let new = NewKey { name: request.name, tenant, scope, bodies: request.bodies };
     let (key, text) = keys::create(&*api.store, new, api::now()).await?;
     api.keyring.forget();
     Ok((StatusCode::CREATED, Json(ApiKey::show(key, Some(text)))))
@@ -59,10 +64,13 @@ pub(super) async fn list(
 
 /// Revoke a key.
 ///
-/// It holds at once on this node and within a second on others.
+/// It holds at once on this node and within a second on others. Its sessions and event streams end with it.
 #[utoipa::path(delete, operation_id = "revokeKey", path = "/keys/{keyId}", tag = "keys",
     params(("keyId" = String, Path, description = "the key")),
-    responses((status = 204, description = "revoked")))]
+    responses(
+        (status = 204, description = "revoked"),
+        (status = 409, description = "it is the last admin key that is not bound to a tenant"),
+    ))]
 pub(super) async fn revoke(
     Admin(caller): Admin,
     State(api): State<Arc<Api>>,

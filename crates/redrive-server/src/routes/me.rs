@@ -19,6 +19,7 @@ pub(super) async fn me(Reader(caller): Reader, State(api): State<Arc<Api>>) -> A
     Ok(Json(Me {
         loopback_targets: api.loopback.status().filter(|_| sees_nodes),
         scope: caller.scope,
+        bodies: caller.bodies,
         tenant: caller.tenant.map(|tenant| tenant.to_string()),
         open: api.keyring.is_open().await?,
         version: env!("CARGO_PKG_VERSION").to_owned(),

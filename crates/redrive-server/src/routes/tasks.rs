@@ -13,6 +13,7 @@ use crate::auth::{Caller, Reader, Writer};
 use crate::creation::{Origin, draft, find_repeats};
 use crate::error::{Answer, Code, Problem};
 use crate::extract::{Json, Query, TaskId};
+use crate::wire::content::Detail;
 use crate::wire::listing::TaskQuery;
 use crate::wire::page::{Page, PageQuery};
 use crate::wire::status::Status;
@@ -90,12 +91,11 @@ pub(super) async fn list(
     Query(query): Query<TaskQuery>,
 ) -> Answer<Json<Page<Task>>> {
     let (filter, states) = query.filter();
-    let mut wanted =
-        filter.wanted(caller.tenant.as_ref()).map_err(|problem| problem.renamed("subject", "target"))?;
+    let mut wanted = filter.wanted_by(&caller).map_err(|problem| problem.renamed("subject", "target"))?;
     if !states.is_empty() {
         wanted.filter.states = states.to_vec();
     }
-    Ok(Json(api.tasks(&wanted, query.page()?).await?))
+    Ok(Json(api.tasks(&caller, &wanted, query.page(&api.cursors(&caller))?).await?))
 }
 
 /// Cancel a task.
@@ -141,7 +141,8 @@ pub(super) async fn attempts(
     find(&api, &caller, id).await?;
     let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
-    let items = page.items.into_iter().map(TaskAttempt::show).collect();
+    let shown = caller.detail(Detail::Whole);
+    let items = page.items.into_iter().map(|attempt| TaskAttempt::show(attempt, shown)).collect();
     Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()), looked_at: None }))
 }
 

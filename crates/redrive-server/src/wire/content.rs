@@ -16,10 +16,12 @@ pub enum Detail {
     Whole,
     /// Those up to [`LISTED_BYTES_MAX`], for many.
     Listed,
+    /// None of them: the caller's key may not see bodies.
+    Hidden,
 }
 
 /// What a program keeps with a job: its size, and one of `json`, `text` and `base64`, whichever fits first. None of them
-/// where it is left out: for its size in a list, or because it may hold secrets.
+/// where it is left out: for its size in a list, because it may hold secrets, or because the caller's key may not see bodies.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
@@ -37,12 +39,17 @@ pub struct Content {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub base64: Option<String>,
+    /// True where it is left out because the caller's key may not see bodies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub hidden: bool,
 }
 
 impl Content {
     /// The content as far as `detail` says.
     pub fn show(bytes: &[u8], detail: Detail) -> Self {
         match detail {
+            Detail::Hidden => Self { hidden: true, ..Self::left_out(bytes) },
             Detail::Listed if bytes.len() > LISTED_BYTES_MAX => Self::left_out(bytes),
             Detail::Listed | Detail::Whole => Self::whole(bytes),
         }
@@ -50,7 +57,7 @@ impl Content {
 
     /// The size alone.
     pub fn left_out(bytes: &[u8]) -> Self {
-        Self { size_bytes: bytes.len(), json: None, text: None, base64: None }
+        Self { size_bytes: bytes.len(), json: None, text: None, base64: None, hidden: false }
     }
 
     fn whole(bytes: &[u8]) -> Self {
@@ -91,5 +98,6 @@ mod tests {
         let large = vec![b'7'; LISTED_BYTES_MAX + 1];
         check(&large, Detail::Listed, r#"{"sizeBytes":1025}"#);
         assert!(Content::show(&large, Detail::Whole).json.is_some());
+        check(b"secret", Detail::Hidden, r#"{"sizeBytes":6,"hidden":true}"#);
     }
 }

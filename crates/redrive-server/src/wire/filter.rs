@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::job::JobState;
 use super::listing::WhyExhausted;
+use crate::auth::Caller;
 use crate::error::{Answer, Code, Problem};
 use crate::text::Text;
 
@@ -41,7 +42,8 @@ pub struct JobFilter {
     #[schema(max_length = 128)]
     #[param(max_length = 128)]
     pub tenant: Option<String>,
-    /// With this text, large or small letters, in the payload, the last error, the metadata, or a delivery's target.
+    /// With this text, large or small letters, in the payload, the last error, the metadata, or a delivery's target. A key that
+    /// may not see bodies looks in the last error and the target alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     #[param(max_length = 256)]
@@ -68,7 +70,14 @@ pub(crate) struct Wanted {
 }
 
 impl JobFilter {
-    /// The engine's filter, narrowed to what a caller of this tenant may see.
+    /// The jobs that `caller` asks for, of those that they may see; without a text that they may not see.
+    pub(crate) fn wanted_by(&self, caller: &Caller) -> Answer<Wanted> {
+        let wanted = self.wanted(caller.tenant.as_ref())?;
+        let text = wanted.text.map(|text| if caller.bodies { text } else { text.outside_bodies() });
+        Ok(Wanted { text, ..wanted })
+    }
+
+    /// The engine's filter, narrowed to what an operation of this tenant may touch; only admins begin one.
     pub(crate) fn wanted(&self, own: Option<&Tenant>) -> Answer<Wanted> {
         let filter = Filter {
             states: self.states(),

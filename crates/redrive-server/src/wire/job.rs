@@ -232,7 +232,7 @@ impl Job {
     /// A job as it is; `max_attempts` is its policy's.
     pub fn show(job: &redrive_core::Job, max_attempts: Option<u32>, detail: Detail) -> Self {
         let payload = match job.kind.as_str() {
-            KIND => Content::left_out(&job.payload),
+            KIND if detail != Detail::Hidden => Content::left_out(&job.payload),
             _ => Content::show(&job.payload, detail),
         };
         Self {
@@ -301,7 +301,7 @@ pub struct JobAttempt {
 
 impl JobAttempt {
     /// An attempt in the log.
-    pub fn show(attempt: Attempt) -> Self {
+    pub fn show(attempt: Attempt, shown: Detail) -> Self {
         let entry = attempt.entry;
         Self {
             run: entry.run,
@@ -310,7 +310,7 @@ impl JobAttempt {
             duration_ms: ms(entry.duration),
             outcome: entry.outcome,
             error: entry.error,
-            detail: entry.detail.map(|detail| Content::show(detail.as_bytes(), Detail::Whole)),
+            detail: entry.detail.map(|detail| Content::show(detail.as_bytes(), shown)),
             led_to: attempt.led_to.into(),
             wait_ms: attempt.wait.map(ms),
             next_run_at: attempt.next_run_at.map(|at| at.as_ms()),
@@ -368,16 +368,14 @@ impl From<StepKind> for JobStepKind {
 }
 
 impl JobStep {
-    /// A step as it is remembered.
-    pub fn show(step: &Step) -> Self {
+    /// A step as it is remembered; `detail` says how much of what a program put into it.
+    pub fn show(step: &Step, detail: Detail) -> Self {
         let value = match step.kind {
             StepKind::Children => Content::show(&ids(&step.value), Detail::Whole),
-            StepKind::Done
-            | StepKind::Failed
-            | StepKind::Timer
-            | StepKind::Signal
-            | StepKind::Deadline
-            | StepKind::Version => Content::show(&step.value, Detail::Whole),
+            StepKind::Done | StepKind::Failed | StepKind::Signal => Content::show(&step.value, detail),
+            StepKind::Timer | StepKind::Deadline | StepKind::Version => {
+                Content::show(&step.value, Detail::Whole)
+            }
         };
         Self { place: step.place, name: step.name.to_string(), kind: step.kind.into(), value }
     }
@@ -467,7 +465,7 @@ mod tests {
         let value = ids.iter().flat_map(|id| id.into_bytes()).collect();
         let name = StepName::new("fan out").unwrap();
         let step = Step { place: 1, name, kind: StepKind::Children, value };
-        let shown = serde_json::to_value(JobStep::show(&step)).unwrap();
+        let shown = serde_json::to_value(JobStep::show(&step, Detail::Whole)).unwrap();
         assert_eq!(shown["value"]["json"], serde_json::json!(ids));
     }
 }

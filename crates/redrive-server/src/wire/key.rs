@@ -17,9 +17,13 @@ pub struct KeyRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub tenant: Option<String>,
-    /// What it allows; `write` when absent.
+    /// What it allows; `write` when absent. The first key must have `admin` and no tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
+    /// Whether it may see request and response bodies, payloads, outputs and steps; a key of scope `admin` may in any case.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub bodies: bool,
 }
 
 /// A key without its secret.
@@ -35,6 +39,8 @@ pub struct ApiKey {
     pub tenant: Option<String>,
     /// What it allows.
     pub scope: Scope,
+    /// Whether it may see request and response bodies, payloads, outputs and steps.
+    pub bodies: bool,
     /// When it was made, in epoch ms.
     pub created_at: i64,
     /// The key itself; shown once, when it is made.
@@ -46,6 +52,7 @@ impl ApiKey {
     /// As it is shown; with the key itself when it was just made.
     pub fn show(key: Key, text: Option<String>) -> Self {
         Self {
+            bodies: key.sees_bodies(),
             key_id: key.id,
             name: key.name,
             tenant: key.tenant.map(|tenant: Tenant| tenant.as_str().to_owned()),

@@ -10,6 +10,7 @@ use super::filter::JobFilter;
 use super::job::JobState;
 use super::page;
 use super::status::Status;
+use crate::cursors::Cursors;
 use crate::error::{Answer, Problem};
 
 /// Which tasks to list, and which page of them; newest first.
@@ -217,8 +218,8 @@ impl TaskQuery {
     }
 
     /// Which page.
-    pub fn page(&self) -> Answer<PageRequest> {
-        page::request(self.limit, self.cursor.as_deref())
+    pub(crate) fn page(&self, cursors: &Cursors<'_>) -> Answer<PageRequest> {
+        cursors.page(self.limit, self.cursor.as_deref())
     }
 }
 
@@ -243,8 +244,8 @@ impl JobQuery {
     }
 
     /// Which page.
-    pub fn page(&self) -> Answer<PageRequest> {
-        page::request(self.limit, self.cursor.as_deref())
+    pub(crate) fn page(&self, cursors: &Cursors<'_>) -> Answer<PageRequest> {
+        cursors.page(self.limit, self.cursor.as_deref())
     }
 }
 
@@ -283,7 +284,7 @@ impl DeadLetterQuery {
     }
 
     /// Which page.
-    pub fn page(&self) -> Answer<PageRequest> {
-        page::request(self.limit, self.cursor.as_deref())
+    pub(crate) fn page(&self, cursors: &Cursors<'_>) -> Answer<PageRequest> {
+        cursors.page(self.limit, self.cursor.as_deref())
     }
 }

@@ -11,6 +11,8 @@ use crate::keys::Scope;
 pub struct Me {
     /// What the caller may do.
     pub scope: Scope,
+    /// Whether they may see request and response bodies, payloads, outputs and steps.
+    pub bodies: bool,
     /// The only tenant they see; absent when they see all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,

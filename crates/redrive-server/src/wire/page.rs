@@ -20,7 +20,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Send it as `cursor` to get the next page; null on the last one.
     pub next_cursor: Option<String>,
-    /// How many were looked at for it, where the list is narrowed: a page may be short while `nextCursor` is there.
+    /// How many were looked at for it, where the list is narrowed: a page may be short while `nextCursor` is there. A list of
+    /// one tenant counts that tenant's alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked_at: Option<u64>,
 }

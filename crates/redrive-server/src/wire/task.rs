@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::content::Detail;
 use super::policy::{RetryPolicy, ms};
 use super::status::Status;
 
@@ -123,7 +124,7 @@ pub struct Task {
     pub target_url: String,
     /// The HTTP method.
     pub method: String,
-    /// Headers that are sent.
+    /// Headers that are sent; the value of one that carries a credential is shown as `***`.
     pub headers: BTreeMap<String, String>,
     /// The body's name in the object store, when it is there.
     pub body_ref: Option<String>,
@@ -177,7 +178,7 @@ impl Task {
         Self {
             target_url: call.target.to_string(),
             method: call.method,
-            headers: call.headers.into_iter().collect(),
+            headers: call.headers.iter().map(|(name, value)| (name.clone(), value.shown(name))).collect(),
             body_ref,
             on_success_url: call.on_success.map(|target| target.to_string()),
             on_exhausted_url: call.on_exhausted.map(|target| target.to_string()),
@@ -245,8 +246,12 @@ pub struct TaskAttempt {
     pub wait_ms: Option<u64>,
     /// When the next attempt was due, in epoch ms.
     pub next_attempt_at: Option<i64>,
-    /// The beginning of what the target answered.
+    /// The beginning of what the target answered; null where the caller's key may not see bodies.
     pub response_excerpt: Option<String>,
+    /// True where `responseExcerpt` is left out because the caller's key may not see bodies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub body_hidden: bool,
     /// Something about the answer that did not change the outcome, such as a body that broke off after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -259,12 +264,14 @@ pub struct TaskAttempt {
 }
 
 impl TaskAttempt {
-    /// An attempt in the log, with its evidence.
-    pub fn show(attempt: Attempt) -> Self {
+    /// An attempt in the log, with its evidence; `shown` says whether with what the target answered.
+    pub fn show(attempt: Attempt, shown: Detail) -> Self {
         let detail = attempt.entry.detail.as_deref();
         let evidence: Option<Evidence> = detail.and_then(|json| serde_json::from_str(json).ok());
         let phase = evidence.as_ref().and_then(|evidence| serde_json::to_value(evidence.phase).ok());
         let said = evidence.as_ref();
+        let excerpt = said.and_then(|said| said.excerpt.clone());
+        let hides = shown == Detail::Hidden;
         Self {
             attempt_number: attempt.entry.attempt,
             run: attempt.entry.run,
@@ -284,7 +291,8 @@ impl TaskAttempt {
             led_to: attempt.led_to.into(),
             wait_ms: attempt.wait.map(ms),
             next_attempt_at: attempt.next_run_at.map(|at| at.as_ms()),
-            response_excerpt: said.and_then(|said| said.excerpt.clone()),
+            body_hidden: hides && excerpt.is_some(),
+            response_excerpt: excerpt.filter(|_| !hides),
             note: said.and_then(|said| said.note.clone()),
             address: said.and_then(|said| said.address.clone()),
             worker: attempt.worker.map(|worker| worker.as_str().to_owned()),

@@ -93,7 +93,10 @@ async fn a_caller_is_told_who_they_are() {
     let stage = Stage::open().await;
     let me = stage.get("/me").await.body;
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(me, json!({"scope": "admin", "open": true, "version": version, "node": "node-1"}));
+    assert_eq!(
+        me,
+        json!({"scope": "admin", "bodies": true, "open": true, "version": version, "node": "node-1"})
+    );
     let key = bearer(&stage.key(Some("acme"), Scope::Read).await);
     let me = stage.send("GET", "/me", None, &[("authorization", &key)]).await.body;
     assert_eq!((&me["scope"], &me["tenant"]), (&json!("read"), &json!("acme")));
@@ -132,4 +135,77 @@ async fn a_service_without_keys_refuses_what_another_site_sends() {
     let keyed =
         [("authorization", key.as_str()), ("host", "public.example"), ("origin", "https://a.example")];
     assert_eq!(send("POST", "/retry-tasks", &keyed).await.status, 201, "a key says who it is");
+}
+
+#[tokio::test]
+async fn an_open_service_answers_local_requests_alone() {
+    let stage = Stage::open().await;
+    let document = stage.get("/openapi.json").await.body;
+    let public = ["/healthz", "/readyz", "/openapi.json", "/docs"];
+    let foreign: [&[(&str, &str)]; 4] = [
+        &[("host", "")],
+        &[("host", "redrive.example")],
+        &[("host", "localhost"), ("x-forwarded-for", "203.0.113.7")],
+        &[("host", "localhost"), ("via", "1.1 proxy")],
+    ];
+    let mut tried = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
+            for headers in foreign {
+                let answer = stage.send(&method, path, None, headers).await;
+                if public.contains(&path.as_str()) {
+                    assert_eq!(answer.status, 200, "{method} {path} {headers:?}");
+                } else {
+                    assert_eq!(answer.problem(), (403, "FORBIDDEN", None), "{method} {path} {headers:?}");
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 150, "only {tried} requests were tried");
+    let request = axum::http::Request::get("/jobs").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(stage.raw(request).await.status, 403, "without Host");
+    let key = bearer(&stage.key(None, Scope::Read).await);
+    let proxied = [("host", "redrive.example"), ("x-forwarded-for", "203.0.113.7"), ("authorization", &key)];
+    assert_eq!(stage.send("GET", "/jobs", None, &proxied).await.status, 200, "a key says who it is");
+}
+
+#[tokio::test]
+async fn the_first_key_is_an_admin_key_of_no_tenant() {
+    let stage = Stage::open().await;
+    for refused in [
+        json!({"name": "ci"}),
+        json!({"name": "ci", "scope": "read"}),
+        json!({"name": "ci", "scope": "write"}),
+        json!({"name": "ci", "scope": "admin", "tenant": "acme"}),
+    ] {
+        let answer = stage.post("/keys", refused.clone()).await;
+        assert_eq!(answer.problem(), (409, "FIRST_KEY_NOT_ADMIN", None), "{refused}");
+        assert!(answer.body["detail"].as_str().unwrap().contains("scope admin"), "{}", answer.body);
+    }
+    assert_eq!(stage.get("/me").await.body["open"], true, "nobody is locked out");
+    assert_eq!(stage.post("/keys", json!({"name": "ops", "scope": "admin"})).await.status, 201);
+}
+
+#[tokio::test]
+async fn the_last_admin_key_stays_and_a_service_that_had_keys_stays_closed() {
+    let stage = Stage::open().await;
+    let made = stage.post("/keys", json!({"name": "ops", "scope": "admin"})).await.body;
+    let key = bearer(made["key"].as_str().unwrap());
+    let path = format!("/keys/{}", made["keyId"].as_str().unwrap());
+    let refused = stage.send("DELETE", &path, None, &[("authorization", &key)]).await;
+    assert_eq!(refused.problem(), (409, "LAST_ADMIN_KEY", None));
+    assert!(refused.body["detail"].as_str().unwrap().contains("create another one first"));
+    // Someone empties the list of keys in the store itself.
+    let record = redrive_core::records::Change {
+        kind: "key".into(),
+        id: made["keyId"].as_str().unwrap().into(),
+        expect: redrive_core::records::Expect::Any,
+        value: None,
+    };
+    redrive_core::Records::write(&*stage.store, record).await.unwrap();
+    for node in [stage.another("node-2").await, stage] {
+        assert_eq!(node.get("/jobs").await.status, 401, "an empty list of keys opens nothing");
+        assert_eq!(node.post("/keys", json!({"name": "mine", "scope": "admin"})).await.status, 401);
+    }
 }

@@ -48,7 +48,7 @@ async fn answers_are_read_by_the_types_that_wrote_them() {
     check::<SigningSecrets>(&stage.get("/signing-secrets").await.body);
     check::<Operation>(&stage.post("/dead-letters/redrive", json!({"canary": 1})).await.body);
     check::<ProblemDetails>(&stage.get("/retry-tasks?limit=0").await.body);
-    check::<ApiKey>(&stage.post("/keys", json!({"name": "one", "scope": "read"})).await.body);
+    check::<ApiKey>(&stage.post("/keys", json!({"name": "one", "scope": "admin"})).await.body);
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn requests_are_written_by_the_types_that_read_them() {
     let redrive = RedriveRequest { dry_run: true, ..RedriveRequest::default() };
     let counted = stage.post("/dead-letters/redrive", serde_json::to_value(&redrive).unwrap()).await;
     assert_eq!(counted.body["matched"], 0, "{}", counted.body);
-    let key = KeyRequest { name: "one".into(), tenant: None, scope: Some(Scope::Read) };
+    let key = KeyRequest { name: "one".into(), tenant: None, scope: Some(Scope::Admin), bodies: false };
     let made = stage.post("/keys", serde_json::to_value(&key).unwrap()).await;
     assert_eq!(made.status, 201, "{}", made.body);
     let refused: ProblemDetails = serde_json::from_value(stage.get("/jobs").await.body).unwrap();

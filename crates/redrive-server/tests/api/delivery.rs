@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_delivery::{Guard, Transport, TransportSettings};
+use redrive_delivery::secrets::{SecretKey, Vault};
+use redrive_delivery::{Guard, Parts, Transport, TransportSettings};
 use redrive_server::{Config, Service};
 use redrive_store_sqlite::SqliteStore;
 use serde_json::{Value, json};
@@ -84,4 +85,39 @@ async fn until_ended(stage: &Stage, path: &str) -> Value {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("the task ends")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_another_key_puts_a_task_with_credentials_off() {
+    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let transport =
+        Transport::new(TransportSettings::default().with_guard(Guard::open_to_loopback())).unwrap();
+    let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+    let key = SecretKey::from_base64(&format!("{}=", "B".repeat(43)).replace("B=", "A=")).unwrap();
+    let other = Parts { vault: Arc::new(Vault::new(&key)), ..parts() };
+    let service = Service::start(config, store.clone(), other, transport).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(service.run_until(async { stopped.await.unwrap() }));
+    let stage = Stage::on(store, redrive_server::Access::OpenWithoutKeys).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let task = json!({"targetUrl": url, "headers": {"Authorization": "Bearer secret"}});
+    let created = stage.post("/retry-tasks", task).await;
+    let path = format!("/retry-tasks/{}", created.id());
+    let waiting = async {
+        loop {
+            let task = stage.get(&path).await.body;
+            if task["lastError"].is_string() {
+                return task;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let task = tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("a reason");
+    assert_eq!((&task["status"], &task["attemptNumber"]), (&json!("PENDING"), &json!(0)), "{task}");
+    assert!(task["lastError"].as_str().unwrap().contains("encrypted with another key"), "{task}");
+    let called = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+    assert!(called.is_err(), "it was sent without its credentials");
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
 }

@@ -6,7 +6,7 @@ use axum::http::Request;
 use crate::stage::{Answer, Stage};
 
 async fn send(stage: &Stage, method: &str, path: &str, kind: Option<&str>, body: impl Into<Body>) -> Answer {
-    let mut request = Request::builder().method(method).uri(path);
+    let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
     if let Some(kind) = kind {
         request = request.header("content-type", kind);
     }

@@ -28,7 +28,7 @@ async fn a_service_that_others_reach_needs_a_key() {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     let refused = start("0.0.0.0:0", &store).await.err().expect("it would be open").to_string();
     assert!(refused.contains("redrive key create"), "{refused}");
-    let new = NewKey { name: "ops".into(), tenant: None, scope: Scope::Admin };
+    let new = NewKey::new("ops", Scope::Admin);
     keys::create(&*store, new, Default::default()).await.unwrap();
     assert!(start("0.0.0.0:0", &store).await.is_ok());
 }

@@ -106,6 +106,9 @@ impl Stage {
         headers: &[(&str, &str)],
     ) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header("host", "127.0.0.1:7373");
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -143,11 +146,19 @@ impl Stage {
         created.id()
     }
 
-    /// A key; a tenant's, if one is named.
+    /// A key; a tenant's, if one is named. It does not see bodies, unless its scope is admin.
     pub(crate) async fn key(&self, tenant: Option<&str>, scope: Scope) -> String {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
-        let new = NewKey { name: "test".into(), tenant, scope };
-        keys::create(&*self.store, new, Timestamp::from_ms(1)).await.unwrap().1
+        self.new_key(NewKey { tenant, ..NewKey::new("test", scope) }).await
+    }
+
+    /// A key, after the admin key that every store with keys has.
+    pub(crate) async fn new_key(&self, new: NewKey) -> String {
+        let at = Timestamp::from_ms(1);
+        if keys::list(&*self.store, None, 1).await.unwrap().is_empty() {
+            keys::create(&*self.store, NewKey::new("first", Scope::Admin), at).await.unwrap();
+        }
+        keys::create(&*self.store, new, at).await.unwrap().1
     }
 
     /// Claims what is due.

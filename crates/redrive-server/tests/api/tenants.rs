@@ -35,6 +35,8 @@ const SAME_FOR_ALL: [&str; 7] = [
 ];
 /// Routes that make a name of their own: the same name of another tenant is another thing.
 const OWN_NAMESPACE: [&str; 1] = ["PUT /signing-secrets/{name}"];
+/// Routes that act on what the request itself is sent with, and not with a key.
+const OF_THE_REQUEST: [&str; 1] = ["DELETE /sessions/current"];
 /// Streams without an end.
 const ENDLESS: [&str; 1] = ["GET /events"];
 
@@ -101,7 +103,7 @@ async fn nobody_sees_or_touches_what_is_anothers() {
                 assert_eq!(answer.status, 403, "{route}: {shown}");
             } else if SAME_FOR_ALL.contains(&route.as_str()) || own_name {
                 assert!(answer.status < 300, "{route}: {shown}");
-            } else if path.contains('{') {
+            } else if path.contains('{') || OF_THE_REQUEST.contains(&route.as_str()) {
                 assert_eq!(answer.status, 404, "{route}: {shown}");
             } else if route == "POST /retry-tasks" {
                 assert_eq!(answer.problem(), (422, "UNKNOWN_BODY", Some("bodyRef")), "another's body");
@@ -124,6 +126,96 @@ async fn nobody_sees_or_touches_what_is_anothers() {
     assert!(keys.to_string().contains(&owned.key_id));
     let secrets = stage.send("GET", "/signing-secrets", None, &[("authorization", &ours)]).await.body;
     assert!(secrets.to_string().contains("mine"));
+}
+
+/// A list stops after so many jobs that it looked at, whoever they belong to; none of that may show.
+#[tokio::test]
+async fn a_tenant_learns_nothing_of_how_many_jobs_others_have() {
+    let (quiet, busy) = (Stage::open().await, Stage::open().await);
+    let mut seen = Vec::new();
+    for (stage, others) in [(&quiet, 0), (&busy, 300)] {
+        let ours = format!("Bearer {}", stage.key(Some("ours"), Scope::Read).await);
+        let admin = format!("Bearer {}", stage.key(None, Scope::Admin).await);
+        let create = async |tenant: &str, count: usize| {
+            let items = vec![json!({"targetUrl": "http://x.example/", "body": "needle"}); count.max(1)];
+            let headers = [("authorization", admin.as_str()), ("redrive-tenant", tenant)];
+            let answer =
+                stage.send("POST", "/retry-tasks/batch", Some(json!({"items": items})), &headers).await;
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            answer.body["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["task"]["taskId"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        create("ours", 3).await;
+        let theirs = if others > 0 { create("theirs", others).await } else { Vec::new() };
+        create("ours", 2).await;
+        let mut numbers = Vec::new();
+        for path in [
+            "/retry-tasks?limit=3",
+            "/jobs?limit=3",
+            "/jobs?state=pending&limit=3",
+            "/jobs?state=dead",
+            "/jobs?text=http",
+            "/jobs/count",
+            "/jobs/count?text=http",
+            "/dead-letters",
+            "/dead-letters/groups",
+        ] {
+            let answer = stage.send("GET", path, None, &[("authorization", &ours)]).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+            let shown = answer.body.to_string();
+            let leaked = theirs
+                .iter()
+                .find(|id| shown.contains(id.replace('-', "").as_str()) || shown.contains(id.as_str()));
+            assert_eq!(leaked, None, "{path} names a job of another tenant: {shown}");
+            let body = &answer.body;
+            numbers.push((
+                path,
+                body["lookedAt"].clone(),
+                body["count"].clone(),
+                body["items"].as_array().map(Vec::len),
+            ));
+            if let Some(cursor) = body["nextCursor"].as_str() {
+                let rest = stage
+                    .send("GET", &format!("{path}&cursor={cursor}"), None, &[("authorization", &ours)])
+                    .await;
+                assert_eq!(rest.body["items"].as_array().map(Vec::len), Some(2), "{path}: {}", rest.body);
+            }
+        }
+        seen.push(numbers);
+    }
+    assert_eq!(seen[0], seen[1], "what a tenant is shown depends on how many jobs others have");
+}
+
+/// A look may stop at another tenant's job: its id must not be the cursor.
+#[tokio::test]
+async fn a_cursor_does_not_name_the_job_of_another_tenant() {
+    let stage = Stage::open().await;
+    let ours = format!("Bearer {}", stage.key(Some("ours"), Scope::Read).await);
+    let theirs = format!("Bearer {}", stage.key(Some("theirs"), Scope::Write).await);
+    let items = vec![json!({"targetUrl": "http://x.example/"}); 1000];
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let body = Some(json!({"items": items}));
+        let made = stage.send("POST", "/retry-tasks/batch", body, &[("authorization", &theirs)]).await.body;
+        let made = made["items"].as_array().unwrap().iter();
+        ids.extend(made.map(|item| item["task"]["taskId"].as_str().unwrap().replace('-', "")));
+    }
+    let mut path = "/jobs?limit=5".to_owned();
+    for _ in 0..50 {
+        let page = stage.send("GET", &path, None, &[("authorization", &ours)]).await.body;
+        assert_eq!((&page["items"], &page["lookedAt"]), (&json!([]), &json!(0)), "{page}");
+        let shown = page.to_string();
+        assert!(!ids.iter().any(|id| shown.contains(id.as_str())), "{shown}");
+        match page["nextCursor"].as_str() {
+            Some(cursor) => path = format!("/jobs?limit=5&cursor={cursor}"),
+            None => return,
+        }
+    }
+    panic!("the list does not end");
 }
 
 fn body_of(route: &str, owned: &Owned) -> Option<Value> {

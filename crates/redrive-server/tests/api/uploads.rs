@@ -11,7 +11,12 @@ use crate::stage::Stage;
 #[tokio::test]
 async fn an_uploaded_body_is_named_by_a_task() {
     let stage = Stage::open().await;
-    let request = Request::builder().method("PUT").uri("/bodies").body(Body::from(vec![7; 100_000])).unwrap();
+    let request = Request::builder()
+        .method("PUT")
+        .uri("/bodies")
+        .header("host", "localhost")
+        .body(Body::from(vec![7; 100_000]))
+        .unwrap();
     let uploaded = stage.raw(request).await;
     assert_eq!((uploaded.status, &uploaded.body["bytes"]), (201, &json!(100_000)));
     let body_ref = uploaded.body["bodyRef"].as_str().unwrap();
@@ -23,7 +28,11 @@ async fn an_uploaded_body_is_named_by_a_task() {
     let refused =
         stage.post("/retry-tasks", json!({"targetUrl": "http://example.com/", "bodyRef": forged})).await;
     assert_eq!(refused.problem(), (422, "UNKNOWN_BODY", Some("bodyRef")));
-    let announced = Request::builder().method("PUT").uri("/bodies").header("content-length", (64 << 20) + 1);
+    let announced = Request::builder()
+        .method("PUT")
+        .uri("/bodies")
+        .header("host", "localhost")
+        .header("content-length", (64 << 20) + 1);
     let refused = stage.raw(announced.body(Body::empty()).unwrap()).await;
     assert_eq!(refused.problem(), (413, "BODY_TOO_LARGE", None));
 }

@@ -159,7 +159,7 @@ async fn median(router: &Router, path: &str) -> Duration {
 }
 
 async fn get(router: &Router, path: &str) -> (u16, Value) {
-    let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+    let request = Request::builder().uri(path).header("host", "localhost").body(Body::empty()).unwrap();
     let response = router.clone().oneshot(request).await.unwrap();
     let status = response.status().as_u16();
     let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();

@@ -167,6 +167,11 @@ impl Service {
         line.unwrap_or_else(|_| panic!("it prints no line, or does not start"))
     }
 
+    /// The process's id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.0.id()
+    }
+
     /// What services in its folder have logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -197,7 +202,7 @@ impl Service {
 
     /// SIGTERM, by the shell: Rust has no call for it that is safe.
     pub(crate) fn terminate(&self) {
-        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.process.0.id())).status();
+        let kill = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.id())).status();
         assert!(kill.unwrap().success());
     }
 
