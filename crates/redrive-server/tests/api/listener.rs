@@ -155,19 +155,31 @@ async fn silent_sockets_leave_the_reserve_by_themselves() {
 
 #[tokio::test]
 async fn a_response_that_nobody_reads_ends_the_connection() {
-    let one = ListenLimits { connections_per_peer_max: 1, write_timeout: SHORT, ..limits() };
-    let service = Listening::start(one.clone()).await;
-    let mut greedy = service.connect().await;
+    let quick = Listening::start(ListenLimits { write_timeout: SHORT, ..limits() }).await;
+    let patient = Listening::start(ListenLimits { write_timeout: PATIENCE * 100, ..limits() }).await;
     let request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(500);
-    greedy.write(&request).await;
-    service.get_until("/retry-tasks", 200).await;
-    drop(greedy);
-
-    let service = Listening::start(one).await;
-    let (mut sender, _connection) = http2(&service, 1).await;
-    let unread = sender.send_request(over_http2(&service, "/openapi.json")).await.unwrap();
-    service.get_until("/retry-tasks", 200).await;
+    let (mut waits, mut cut) = (patient.connect().await, quick.connect().await);
+    waits.write(&request).await;
+    cut.write(&request).await;
+    let (mut sender, connection) = http2(&quick, 1).await;
+    let unread = sender.send_request(over_http2(&quick, "/openapi.json")).await.unwrap();
+    timeout(PATIENCE, connection).await.expect("an HTTP/2 connection is closed").unwrap();
+    let cutting = async {
+        while is_open(&cut) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, cutting).await.expect("an HTTP/1 connection is closed");
+    assert!(is_open(&waits), "nothing else has closed it");
     drop(unread);
+}
+
+/// Whether the server takes more requests, without a look at its answers.
+fn is_open(client: &Client) -> bool {
+    match client.0.try_write(b"G") {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+    }
 }
 
 #[tokio::test]
