@@ -211,8 +211,8 @@ impl Deferral {
         Self { wait, reason: reason.to_string(), scope: DeferralScope::Job }
     }
 
-    /// A problem with what this one job needs that may last for a while: it waits longer each time. Every deferral takes one
-    /// lease, so the job's epoch counts them.
+    /// A problem with what this one job needs that may last for a while: it waits longer each time. The job's epoch counts
+    /// them, since every deferral takes one lease; so does an attempt, after which the first wait is a longer one.
     pub fn with_backoff(epoch: Epoch, reason: impl fmt::Display) -> Self {
         let doublings = epoch.saturating_sub(1).min(8);
         Self::of_job((DEFERRAL_MIN * (1 << doublings)).min(DEFERRAL_MAX), reason)

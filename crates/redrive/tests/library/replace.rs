@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::{Context, Enqueued, JobId, Redrive, Task};
+use redrive::{Context, Enqueued, JobId, Policy, Redrive, Task};
 use redrive_bodies::{Bodies, ORPHAN_AGE};
 use redrive_core::store::Backend;
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
@@ -26,6 +26,11 @@ struct Index {
 impl Task for Index {
     const KIND: &'static str = "index";
     type Output = u32;
+
+    /// It runs days after it was due.
+    fn policy() -> Policy {
+        Policy::default().with_total_budget(None)
+    }
 }
 
 fn index(version: u32) -> Index {
