@@ -1,7 +1,8 @@
 -- Takes over leases that have run out, longest ago first: the new epoch shuts the old holder out; no attempt is charged.
 -- Nothing is taken over from a sealed store, and no lease that the caller holds.
 -- $1 the time, none for the server's; $2 kinds, empty for all; $3 how many at most; $4 where the live part begins;
--- $7 and $8 the leases that the caller holds. `passed` says whether one of them has run out.
+-- $7 and $8 the leases that the caller holds. `passed` says whether one of them has run out;
+-- it is false where more are left than were asked for, because then there is another look anyway.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), expired AS MATERIALIZED (
@@ -27,8 +28,15 @@ WITH clock AS MATERIALIZED (
     awaits_failures, held, partition, strict, expired.ended
 )
 SELECT taken.*, clock.now,
-  cardinality($7::uuid[]) > 0 AND coalesce((
-    SELECT bool_or((jobs.id, jobs.epoch) IN (SELECT * FROM unnest($7::uuid[], $8::bigint[]))) FROM redrive.jobs
-    WHERE jobs.state = 2 AND jobs.lease_until <= (SELECT now FROM clock) AND jobs.lease_until >= $4::bigint
-  ), false) AS passed
+  CASE
+    WHEN cardinality($7::uuid[]) = 0 OR (SELECT count(*) FROM expired) = $3::bigint THEN false
+    ELSE coalesce((
+      SELECT bool_or((late.id, late.epoch) IN (SELECT * FROM unnest($7::uuid[], $8::bigint[]))) FROM (
+        SELECT jobs.id, jobs.epoch FROM redrive.jobs
+        WHERE jobs.state = 2 AND jobs.lease_until <= (SELECT now FROM clock) AND jobs.lease_until >= $4::bigint
+        ORDER BY jobs.lease_until
+        LIMIT $3::bigint + cardinality($7::uuid[])
+      ) AS late
+    ), false)
+  END AS passed
 FROM clock LEFT JOIN taken ON true

@@ -138,19 +138,25 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
         client.batch_execute(prepare).await.expect("prepared");
         let now: Option<i64> = None;
         let kinds: Vec<&str> = vec![];
-        let reclaim: [(&(dyn ToSql + Sync), Type); 6] = [
-            (&now, Type::INT8),
-            (&kinds, Type::TEXT_ARRAY),
-            (&LIMIT, Type::INT8),
-            (&i64::MIN, Type::INT8),
-            (&"w", Type::TEXT),
-            (&30_000_i64, Type::INT8),
-        ];
-        check_reads(&plan(&client, include_str!("../sql/reclaim.sql"), &reclaim).await, LIMIT as f64);
-        let held = "SELECT id, epoch FROM redrive.jobs WHERE state = 2 LIMIT 100";
+        let held = "SELECT id, epoch FROM redrive.jobs WHERE state = 2 ORDER BY lease_until, id LIMIT 100";
         let held = client.query(held, &[]).await.expect("running rows");
         let ids: Vec<Uuid> = held.iter().map(|row| row.get(0)).collect();
         let epochs: Vec<i64> = held.iter().map(|row| row.get(1)).collect();
+        // While nothing has run out, and when everything has: the caller's own leases come before the others.
+        for now in [None, Some(i64::from(u32::MAX) * 1_000)] {
+            let reclaim: [(&(dyn ToSql + Sync), Type); 8] = [
+                (&now, Type::INT8),
+                (&kinds, Type::TEXT_ARRAY),
+                (&LIMIT, Type::INT8),
+                (&i64::MIN, Type::INT8),
+                (&"w", Type::TEXT),
+                (&30_000_i64, Type::INT8),
+                (&ids, Type::UUID_ARRAY),
+                (&epochs, Type::INT8_ARRAY),
+            ];
+            let reclaim = plan(&client, include_str!("../sql/reclaim.sql"), &reclaim).await;
+            check_reads(&reclaim, LIMIT as f64 + held.len() as f64);
+        }
         let extend: [(&(dyn ToSql + Sync), Type); 4] = [
             (&now, Type::INT8),
             (&ids, Type::UUID_ARRAY),

@@ -166,13 +166,16 @@ async fn a_stale_memory_waits_for_a_reclaim_and_is_shut_out() {
 /// Takes over the only lease that has run out, in the transaction that is open.
 async fn reclaim(client: &Client) -> Uuid {
     let (now, kinds): (Option<i64>, Vec<&str>) = (None, vec![]);
-    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
+    let (held, epochs): (Vec<Uuid>, Vec<i64>) = (vec![], vec![]);
+    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
         (&now, Type::INT8),
         (&kinds, Type::TEXT_ARRAY),
         (&9_i64, Type::INT8),
         (&i64::MIN, Type::INT8),
         (&"other", Type::TEXT),
         (&30_000_i64, Type::INT8),
+        (&held, Type::UUID_ARRAY),
+        (&epochs, Type::INT8_ARRAY),
     ];
     client.query_typed(include_str!("../sql/reclaim.sql"), &parameters).await.expect("reclaimed")[0].get(0)
 }

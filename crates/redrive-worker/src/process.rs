@@ -28,19 +28,18 @@ impl ProcessLeases {
     /// Workers share a store if they share the `Arc`. The address stays theirs alone, because each keeps the store in use.
     pub(crate) fn join(backend: &Arc<dyn Backend>, held: &Arc<Held>) -> Self {
         let store = Arc::as_ptr(backend).cast::<()>().addr();
-        lock(&WORKERS).push(Member { store, held: Arc::downgrade(held) });
+        let mut workers = lock(&WORKERS);
+        // Workers that are gone.
+        workers.retain(|member| member.held.strong_count() > 0);
+        workers.push(Member { store, held: Arc::downgrade(held) });
         Self { store }
     }
 
     /// Every lease that a worker of this process holds in the store.
     pub(crate) fn all(&self) -> Vec<Lease> {
-        let mut workers = lock(&WORKERS);
-        workers.retain(|member| member.held.strong_count() > 0);
-        let here: Vec<Arc<Held>> = workers
-            .iter()
-            .filter(|member| member.store == self.store)
-            .filter_map(|m| m.held.upgrade())
-            .collect();
+        let workers = lock(&WORKERS);
+        let here = workers.iter().filter(|member| member.store == self.store);
+        let here: Vec<Arc<Held>> = here.filter_map(|member| member.held.upgrade()).collect();
         drop(workers);
         here.iter().flat_map(|held| held.leases()).collect()
     }
