@@ -60,9 +60,15 @@ pub(super) async fn enter(
 }
 
 /// `POST /console/sign-out`.
-pub(super) async fn leave(State(api): State<Api>, headers: HeaderMap, _: Posted) -> Response {
+pub(super) async fn leave(
+    State(api): State<Api>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    _: Posted,
+) -> Response {
     // One that has ended by itself is as good: the browser forgets it in any case.
-    let caller = api.caller(&headers, session::token(&headers));
+    let peer = peer.map(|Extension(peer)| peer);
+    let caller = api.caller(&headers, peer.as_ref(), session::token(&headers));
     let _ = caller.send(Method::DELETE, "/sessions/current").await;
     let mut response = Redirect::to("/console/sign-in?done=signed-out").into_response();
     response.headers_mut().append(header::SET_COOKIE, session::forgotten());

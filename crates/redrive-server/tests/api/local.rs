@@ -148,7 +148,7 @@ async fn a_key_that_another_process_creates_closes_loopback_within_moments() {
     let node = guarded(&store).await;
     let url = local_service().await;
     assert_eq!(node.deliver(&url, None).await["status"], "SUCCEEDED");
-    let new = NewKey { name: "ops".into(), tenant: None, scope: Scope::Admin };
+    let new = NewKey::new("ops", Scope::Admin);
     let (_, key) = keys::create(&*store, new, Default::default()).await.unwrap();
     eventually("the guard closes", async || {
         let me = node.get("/me", Some(&key)).await;

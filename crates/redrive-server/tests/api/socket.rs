@@ -90,7 +90,7 @@ impl Listening {
 }
 
 pub(crate) async fn admin_key(store: &SqliteStore) -> String {
-    let new = NewKey { name: "test".into(), tenant: None, scope: Scope::Admin };
+    let new = NewKey::new("test", Scope::Admin);
     keys::create(store, new, Default::default()).await.unwrap().1
 }
 
