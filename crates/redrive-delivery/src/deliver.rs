@@ -226,10 +226,7 @@ impl Unready {
                 tracing::warn!(job = %job.id, %why, "attempt put off");
                 Outcome::Park(OWN_TROUBLE_WAIT)
             }
-            Self::Local(failure) => {
-                let reason = format!("this node could not read the task's body: {failure}");
-                Outcome::Defer(Deferral::of_node(LOCAL_FAILURE_WAIT, reason))
-            }
+            Self::Local(failure) => Outcome::Defer(Deferral::of_node(LOCAL_FAILURE_WAIT, failure)),
         }
     }
 }
