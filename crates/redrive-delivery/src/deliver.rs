@@ -236,10 +236,7 @@ impl Unready {
                 tracing::warn!(job = %job.id, %why, "attempt put off");
                 Outcome::Defer(Deferral::with_backoff(job.epoch, why))
             }
-            Self::Local(failure) => {
-                let reason = format!("this node could not read the task's body: {failure}");
-                Outcome::Defer(Deferral::of_node(LOCAL_FAILURE_WAIT, reason))
-            }
+            Self::Local(failure) => Outcome::Defer(Deferral::of_node(LOCAL_FAILURE_WAIT, failure)),
         }
     }
 }

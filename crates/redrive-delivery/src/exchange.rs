@@ -97,7 +97,8 @@ impl Exchange {
     pub fn deferral(&self) -> Option<Deferral> {
         let trouble = self.trouble.as_ref()?;
         match trouble.sort {
-            Sort::Local(_) => Some(Deferral::of_node(LOCAL_FAILURE_WAIT, &trouble.message)),
+            // The same words wherever the node met it, so that it is one problem and not several.
+            Sort::Local(failure) => Some(Deferral::of_node(LOCAL_FAILURE_WAIT, failure)),
             Sort::Body => Some(Deferral::of_job(BODY_FAILURE_WAIT, &trouble.message)),
             Sort::Refused
             | Sort::Dns

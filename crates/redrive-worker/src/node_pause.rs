@@ -70,10 +70,10 @@ impl NodePause {
 
     /// Learns from the outcome of an attempt that was started at `started`.
     pub(crate) fn observe(&self, outcome: &Outcome, started: Instant) {
-        match outcome {
-            Outcome::Defer(Deferral { reason, scope: DeferralScope::Node, .. }) => self.pause(reason),
-            outcome if was_made(outcome) => self.resume(started),
-            _ => {}
+        if let Outcome::Defer(Deferral { reason, scope: DeferralScope::Node, .. }) = outcome {
+            self.pause(reason);
+        } else if was_made(outcome) {
+            self.resume(started);
         }
     }
 
