@@ -10,6 +10,7 @@ mod document;
 mod finding;
 mod glance;
 mod jobs;
+mod metrics;
 mod operations;
 mod policies;
 mod readiness;
