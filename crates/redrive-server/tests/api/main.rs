@@ -14,6 +14,7 @@ mod jobs;
 mod listener;
 mod local;
 mod logins;
+mod metrics;
 mod operations;
 mod policies;
 mod readiness;
