@@ -10,6 +10,7 @@ use crate::call::{CallError, Query, Reach, Service};
 use crate::config::{NodeFiles, Place};
 use crate::exit::Exit;
 use crate::print;
+use crate::serve::name_option;
 
 /// What to look at, and for whom.
 #[derive(clap::Args)]
@@ -25,9 +26,10 @@ pub(crate) struct Arguments {
 /// Says what was found; fails when something is grave.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let (store, reach) = (redrive::shown(arguments.place.checked()?), &arguments.reach);
+    let files = &arguments.files;
+    identity::check_settings(&files.key(), files.bodies()).map_err(|error| name_option(error.into()))?;
     let looked = redrive::doctor(&arguments.place.store).await;
     let mut findings = looked.with_context(|| format!("{store} cannot be looked at"))?;
-    let files = &arguments.files;
     findings.extend(identity::findings(&arguments.place.store, &files.key(), files.bodies()).await);
     Finding::sort(&mut findings);
     // Only one that was named: whatever else listens at the usual place is no part of this store.

@@ -1,15 +1,36 @@
 //! The number of files that this process may have open: raised as far as allowed, since each connection is a file.
 
-/// Raises the soft limit of open files to the hard limit and logs the result.
-pub(crate) fn raise() {
-    match platform::raise() {
-        Some(Ok(raised)) => {
-            tracing::info!(from = shown(raised.from), to = shown(raised.to), "limit of open files raised");
+/// What became of the soft limit of open files.
+pub(crate) enum FileLimit {
+    /// It was raised to the hard limit.
+    Raised(Raised),
+    /// It was as high as it may be.
+    Highest,
+    /// The system did not let it be raised.
+    Kept(std::io::Error),
+}
+
+impl FileLimit {
+    /// Raises the soft limit of open files to the hard limit.
+    pub(crate) fn raise() -> Self {
+        match platform::raise() {
+            Some(Ok(raised)) => Self::Raised(raised),
+            Some(Err(error)) => Self::Kept(error),
+            None => Self::Highest,
         }
-        Some(Err(error)) => {
-            tracing::warn!(%error, open_files = shown(current()), "the limit of open files cannot be raised");
+    }
+
+    /// Logs the result.
+    pub(crate) fn log(&self) {
+        match self {
+            Self::Raised(Raised { from, to }) => {
+                tracing::info!(from = shown(*from), to = shown(*to), "limit of open files raised");
+            }
+            Self::Highest => tracing::info!(open_files = shown(current()), "limit of open files"),
+            Self::Kept(error) => {
+                tracing::warn!(%error, open_files = shown(current()), "the limit of open files cannot be raised");
+            }
         }
-        None => tracing::info!(open_files = shown(current()), "limit of open files"),
     }
 }
 
@@ -24,7 +45,7 @@ fn shown(limit: Option<u64>) -> String {
 
 /// A soft limit before and after it was raised.
 #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has such limits"))]
-struct Raised {
+pub(crate) struct Raised {
     from: Option<u64>,
     to: Option<u64>,
 }

@@ -14,7 +14,7 @@ use redrive_server::{AssembleError, Service, assemble};
 
 use crate::config::Flags;
 use crate::explicit::ExplicitOptions;
-use crate::file_limit;
+use crate::file_limit::FileLimit;
 use crate::telemetry::Telemetry;
 
 /// What to serve, and how.
@@ -32,8 +32,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let flags = arguments.flags.decide(&arguments.explicit)?.with_file(arguments.config.as_deref())?;
     let telemetry = Telemetry::start(flags.log_format())?;
-    file_limit::raise();
+    let file_limit = FileLimit::raise();
     let setup = flags.setup()?;
+    file_limit.log();
     let served = runtime()?.block_on(async {
         let (store, ranges) = (redrive::shown(&setup.store), (setup.allow.clone(), setup.deny.clone()));
         let service = assemble(setup).await.map_err(name_option)?.dressed(redrive_console::router);
@@ -55,7 +56,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Names the option that an invalid value was given for.
-fn name_option(error: AssembleError) -> anyhow::Error {
+pub(crate) fn name_option(error: AssembleError) -> anyhow::Error {
     let option = match &error {
         AssembleError::Bodies(_) => "--bodies",
         AssembleError::Key(KeyError::Malformed) => "--secret-key",

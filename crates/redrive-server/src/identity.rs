@@ -202,6 +202,11 @@ async fn record_one<T: Serialize + DeserializeOwned>(
     }
 }
 
+/// Fails where the key or the address of the bodies cannot be right, whatever is recorded. It makes nothing.
+pub fn check_settings(key_source: &KeySource, bodies_address: &str) -> Result<(), IdentityError> {
+    Own::look(key_source, bodies_address).map(drop)
+}
+
 /// Compares the key and the bodies of this machine with what is recorded in a shared store, for `redrive doctor`. It makes
 /// nothing; where there is neither a key nor a folder, there is nothing to compare.
 pub async fn findings(store: &str, key_source: &KeySource, bodies_address: &str) -> Vec<Finding> {

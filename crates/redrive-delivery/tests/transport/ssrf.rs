@@ -410,6 +410,9 @@ fn deny_beats_allow_beats_the_table() {
     }
 }
 
+/// Notations of one address, ranges to allow, ranges to deny, and whether the address may be dialled then.
+type RangeCase<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], bool);
+
 /// Every notation of an address, with the ranges that allow and deny it: what is compared is what is dialled.
 #[test]
 fn ranges_apply_to_the_dialled_address_in_every_notation() {
@@ -418,7 +421,7 @@ fn ranges_apply_to_the_dialled_address_in_every_notation() {
     let loopback_v4 = ["127.0.0.1", "::ffff:127.0.0.1", "::ffff:7f00:1", "0.0.0.0", "::ffff:0.0.0.0"];
     let loopback_v6 = ["::1", "::"];
     let nat64 = ["64:ff9b::10.1.2.3"];
-    let cases: &[(&[&str], &[&str], &[&str], bool)] = &[
+    let cases: &[RangeCase<'_>] = &[
         (&private, &[], &[], false),
         (&private, &["10.0.0.0/8"], &[], true),
         (&private, &["::ffff:10.0.0.0/104"], &[], true),

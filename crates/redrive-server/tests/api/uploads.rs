@@ -62,7 +62,8 @@ async fn bodies_and_claims(stage: &Stage) -> (usize, usize) {
 }
 
 async fn upload(stage: &Stage) -> String {
-    let request = Request::builder().method("PUT").uri("/bodies").body(Body::from(vec![7; 100_000])).unwrap();
+    let request = Request::builder().method("PUT").uri("/bodies").header("host", "localhost");
+    let request = request.body(Body::from(vec![7; 100_000])).unwrap();
     stage.raw(request).await.body["bodyRef"].as_str().unwrap().to_owned()
 }
 
