@@ -34,10 +34,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let telemetry = Telemetry::start(flags.log_format())?;
     let file_limit = FileLimit::raise();
     let setup = flags.setup()?;
-    file_limit.log();
     let served = runtime()?.block_on(async {
         let (store, ranges) = (redrive::shown(&setup.store), (setup.allow.clone(), setup.deny.clone()));
         let service = assemble(setup).await.map_err(name_option)?.dressed(redrive_console::router);
+        file_limit.log();
         let mut shutdown = pin!(shutdown_signal());
         // Signals are heard from the first poll on: whoever reads the greeting may send one at once.
         let told = tokio::select! { biased; () = &mut shutdown => true, () = ready(()) => false };
