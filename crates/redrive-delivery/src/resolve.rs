@@ -50,7 +50,7 @@ pub enum ResolveError {
 }
 
 /// Looks names up as the system is configured to: /etc/hosts, then the name servers, search domains and options of
-/// /etc/resolv.conf. Changes of these files take effect within [`FILES_CHECKED_EVERY`].
+/// /etc/resolv.conf. Changes of these files take effect within 5 s.
 ///
 /// A look-up is a future like any other: dropping it frees what it holds. Answers are cached for their TTL, at most
 /// [`CACHED_ANSWERS_MAX`] of them.

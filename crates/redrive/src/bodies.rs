@@ -30,6 +30,10 @@ impl Redrive {
 
 /// The body of a job that may have replaced another: the store says only with the enqueue which job has it then.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "bodies"),
+    expect(dead_code, reason = "without an object store nothing is set aside")
+)]
 pub(crate) struct UnconfirmedBody {
     tenant: Tenant,
     reference: Vec<u8>,
