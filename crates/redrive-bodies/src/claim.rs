@@ -35,13 +35,7 @@ pub async fn claim_for(
     task: JobId,
     now: Timestamp,
 ) -> Result<(), ClaimError> {
-    change(records, body, tenant, |held| {
-        held.add(task)?;
-        // The time is renewed even for a known task: its enqueue is still to come.
-        held.touched_at_ms = now.as_ms();
-        Ok(())
-    })
-    .await
+    change(records, body, tenant, |held| held.claim(task, now)).await
 }
 
 /// Like [`claim_for`], for a task whose enqueue may replace another one: the store then gives the body to a job that is not
@@ -54,10 +48,8 @@ pub async fn claim_for_replacement(
     now: Timestamp,
 ) -> Result<(), ClaimError> {
     change(records, body, tenant, |held| {
-        held.add(task)?;
-        held.touched_at_ms = now.as_ms();
         held.may_have_other_user = true;
-        Ok(())
+        held.claim(task, now)
     })
     .await
 }
@@ -158,6 +150,13 @@ impl Held {
     pub(super) fn parse(record: &Record) -> Result<Self, StoreError> {
         serde_json::from_slice(&record.value)
             .map_err(|error| StoreError::Corrupt(format!("the record {KIND} {}: {error}", record.id)))
+    }
+
+    fn claim(&mut self, task: JobId, now: Timestamp) -> Result<(), ClaimError> {
+        self.add(task)?;
+        // The time is renewed even for a known task: its enqueue is still to come.
+        self.touched_at_ms = now.as_ms();
+        Ok(())
     }
 
     fn add(&mut self, task: JobId) -> Result<(), ClaimError> {

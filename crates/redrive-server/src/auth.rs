@@ -14,8 +14,9 @@ use tokio::time::Instant;
 use crate::api::{self, Api};
 use crate::auth_limit;
 use crate::error::{Answer, Code, Problem};
-use crate::keys::{self, Key, Presented, Scope};
-use crate::sessions::{self, PresentedToken, Session};
+use crate::keys::{self, KEY_PREFIX, Key, Scope};
+use crate::presented::PresentedSecret;
+use crate::sessions::{self, Session};
 use crate::wire::content::Detail;
 
 /// How long a key that was read is trusted: another node's revocation holds after this.
@@ -205,8 +206,9 @@ impl Keyring {
             return self.verify_session(text).await;
         }
         let unknown = || Problem::new(Code::Unauthenticated, "this API key is not known, or was revoked");
-        let presented = Presented::parse(text).ok_or_else(unknown)?;
-        let key = self.find(presented.id).await?.filter(|key| presented.opens(key)).ok_or_else(unknown)?;
+        let presented = PresentedSecret::parse(KEY_PREFIX, text).ok_or_else(unknown)?;
+        let key =
+            self.find(presented.id).await?.filter(|key| key.is_opened_by(&presented)).ok_or_else(unknown)?;
         let credential = Credential::Key(key.id.clone());
         Ok((key, credential))
     }
@@ -214,9 +216,9 @@ impl Keyring {
     /// A session allows what its key allows, as long as that key exists.
     async fn verify_session(&self, text: &str) -> Answer<(Arc<Key>, Credential)> {
         let ended = || Problem::new(Code::Unauthenticated, "this session has ended: sign in again");
-        let presented = PresentedToken::parse(text).ok_or_else(ended)?;
+        let presented = PresentedSecret::parse(sessions::TOKEN_PREFIX, text).ok_or_else(ended)?;
         let session = self.find_session(presented.id).await?;
-        let session = session.filter(|session| presented.opens(session)).ok_or_else(ended)?;
+        let session = session.filter(|session| session.is_opened_by(&presented)).ok_or_else(ended)?;
         let key = self.find(&session.key_id).await?.ok_or_else(ended)?;
         Ok((key, Credential::Session(session.id.clone())))
     }

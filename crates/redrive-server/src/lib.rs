@@ -27,6 +27,7 @@ mod overview;
 mod parts;
 mod peer;
 mod policies;
+mod presented;
 mod readiness;
 mod replay;
 mod request_body;

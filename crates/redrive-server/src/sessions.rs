@@ -7,12 +7,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redrive_core::records::{Change, Expect, Record, Written};
 use redrive_core::{Records, StoreError, Timestamp};
-use redrive_delivery::encoding::hex;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq as _;
 
-use crate::keys::{self, random};
+use crate::keys;
+use crate::presented::{NewSecret, PresentedSecret};
 
 /// The record kind of sessions; the id is the session's id.
 const KIND: &str = "session";
@@ -35,18 +33,25 @@ pub struct Session {
     hash: [u8; 32],
 }
 
+impl Session {
+    /// Whether a caller has sent this session's token.
+    pub(crate) fn is_opened_by(&self, presented: &PresentedSecret<'_>) -> bool {
+        presented.matches(&self.hash)
+    }
+}
+
 /// Opens a session for a key. The text is the token, `rds_<id>_<secret>`, and cannot be had again.
 pub async fn open(
     records: &dyn Records,
     key_id: &str,
     now: Timestamp,
 ) -> Result<(Session, String), StoreError> {
-    let (id, secret) = (hex(&random::<8>()?), BASE64_URL_SAFE_NO_PAD.encode(random::<32>()?));
+    let secret = NewSecret::random(TOKEN_PREFIX)?;
     let session = Session {
-        id,
+        id: secret.id,
         key_id: key_id.to_owned(),
         expires_at: now.after(SESSION_TTL),
-        hash: Sha256::digest(&secret).into(),
+        hash: secret.hash,
     };
     let change = Change {
         kind: KIND.to_owned(),
@@ -55,10 +60,7 @@ pub async fn open(
         value: Some(Stored::encode(&session)),
     };
     match records.write(change).await? {
-        Written::Done(_) => {
-            let token = format!("{TOKEN_PREFIX}{}_{secret}", session.id);
-            Ok((session, token))
-        }
+        Written::Done(_) => Ok((session, secret.text)),
         Written::Conflict(_) => Err(StoreError::Failed("a random session id was taken".into())),
     }
 }
@@ -90,27 +92,6 @@ pub async fn prune(records: &dyn Records, now: Timestamp) -> Result<usize, Store
             Some(last) if page.len() == SCAN_ITEMS => after = Some(last.id.clone()),
             Some(_) | None => return Ok(removed),
         }
-    }
-}
-
-/// A token as a caller sends it, taken apart.
-pub(crate) struct PresentedToken<'a> {
-    pub(crate) id: &'a str,
-    secret: &'a str,
-}
-
-impl<'a> PresentedToken<'a> {
-    /// Takes `rds_<id>_<secret>` apart.
-    pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        let (id, secret) = text.strip_prefix(TOKEN_PREFIX)?.split_once('_')?;
-        let plausible = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        plausible.then_some(Self { id, secret })
-    }
-
-    /// Whether it is this session's. The time it takes says nothing about the secret.
-    pub(crate) fn opens(&self, session: &Session) -> bool {
-        let hash: [u8; 32] = Sha256::digest(self.secret).into();
-        hash.ct_eq(&session.hash).into()
     }
 }
 
@@ -160,12 +141,12 @@ mod tests {
         let (_, other) = open(&store, "0123456789abcdef", Timestamp::from_ms(7)).await.unwrap();
         let kept = find(&store, &session.id).await.unwrap().unwrap();
         assert_eq!(kept, session);
-        let presented = PresentedToken::parse(&token).unwrap();
-        assert!(presented.id == session.id && presented.opens(&kept));
+        let presented = PresentedSecret::parse(TOKEN_PREFIX, &token).unwrap();
+        assert!(presented.id == session.id && kept.is_opened_by(&presented));
         let stranger = format!("rds_{}_{}", session.id, other.split('_').nth(2).unwrap());
-        assert!(!PresentedToken::parse(&stranger).unwrap().opens(&kept));
+        assert!(!kept.is_opened_by(&PresentedSecret::parse(TOKEN_PREFIX, &stranger).unwrap()));
         let raw = store.read(KIND, &session.id).await.unwrap().unwrap().value;
-        assert!(!String::from_utf8(raw).unwrap().contains(presented.secret));
+        assert!(!String::from_utf8(raw).unwrap().contains(token.splitn(3, '_').last().unwrap()));
         end(&store, &session.id).await.unwrap();
         assert_eq!(find(&store, &session.id).await.unwrap(), None);
     }
