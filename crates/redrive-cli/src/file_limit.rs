@@ -3,7 +3,7 @@
 /// What became of the soft limit of open files.
 pub(crate) enum FileLimit {
     /// It was raised to the hard limit.
-    Raised(Raised),
+    Raised(RaisedLimit),
     /// It was as high as it may be.
     Highest,
     /// The system did not let it be raised.
@@ -23,7 +23,7 @@ impl FileLimit {
     /// Logs the result.
     pub(crate) fn log(&self) {
         match self {
-            Self::Raised(Raised { from, to }) => {
+            Self::Raised(RaisedLimit { from, to }) => {
                 tracing::info!(from = shown(*from), to = shown(*to), "limit of open files raised");
             }
             Self::Highest => tracing::info!(open_files = shown(current()), "limit of open files"),
@@ -45,7 +45,7 @@ fn shown(limit: Option<u64>) -> String {
 
 /// A soft limit before and after it was raised.
 #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has such limits"))]
-pub(crate) struct Raised {
+pub(crate) struct RaisedLimit {
     from: Option<u64>,
     to: Option<u64>,
 }
@@ -54,17 +54,17 @@ pub(crate) struct Raised {
 mod platform {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    use super::Raised;
+    use super::RaisedLimit;
 
     /// None where the soft limit is as high as it may be.
-    pub(super) fn raise() -> Option<std::io::Result<Raised>> {
+    pub(super) fn raise() -> Option<std::io::Result<RaisedLimit>> {
         let limit = getrlimit(Resource::Nofile);
         if limit.current == limit.maximum {
             return None;
         }
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         let done = setrlimit(Resource::Nofile, raised).map_err(Into::into);
-        Some(done.map(|()| Raised { from: limit.current, to: limit.maximum }))
+        Some(done.map(|()| RaisedLimit { from: limit.current, to: limit.maximum }))
     }
 
     pub(super) fn current() -> Option<u64> {
@@ -74,9 +74,9 @@ mod platform {
 
 #[cfg(not(unix))]
 mod platform {
-    use super::Raised;
+    use super::RaisedLimit;
 
-    pub(super) fn raise() -> Option<std::io::Result<Raised>> {
+    pub(super) fn raise() -> Option<std::io::Result<RaisedLimit>> {
         None
     }
 

@@ -57,7 +57,7 @@ pub enum ResolveError {
 pub struct SystemResolver {
     source: Source,
     cached_answers_max: u64,
-    current: Mutex<Option<Loaded>>,
+    current: Mutex<Option<LoadedConfiguration>>,
 }
 
 /// Where the name servers come from.
@@ -67,7 +67,7 @@ enum Source {
     Given(Vec<SocketAddr>),
 }
 
-struct Loaded {
+struct LoadedConfiguration {
     dns: Arc<Dns>,
     stamps: FileStamps,
     checked_at: Instant,
@@ -116,7 +116,7 @@ impl SystemResolver {
         }
         let stamps = FileStamps::read();
         let dns = Arc::new(self.load()?);
-        *current = Some(Loaded { dns: dns.clone(), stamps, checked_at: now });
+        *current = Some(LoadedConfiguration { dns: dns.clone(), stamps, checked_at: now });
         Ok(dns)
     }
 

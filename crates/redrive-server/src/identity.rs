@@ -72,14 +72,14 @@ fn list(mismatches: &[Mismatch]) -> String {
 }
 
 /// The key and the bodies of a node, as far as they are known before anything is made.
-struct Own<'a> {
+struct NodeIdentity<'a> {
     key_source: &'a KeySource,
     key: Option<SecretKey>,
     bodies_address: &'a str,
     place: Option<Place>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> NodeIdentity<'a> {
     fn look(key_source: &'a KeySource, bodies_address: &'a str) -> Result<Self, IdentityError> {
         let key = match key_source {
             KeySource::File(path) => SecretKey::load_existing(path)?,
@@ -150,7 +150,7 @@ pub(crate) async fn check(
 ) -> Result<(), IdentityError> {
     // What is recorded is read first: whoever recorded it had made its files before, which may be these.
     let recorded = RecordedIdentity::read(records).await?;
-    let own = Own::look(key_source, bodies_address)?;
+    let own = NodeIdentity::look(key_source, bodies_address)?;
     let key = if accept.key { None } else { own.key_mismatch(&recorded, records).await? };
     let bodies = if accept.bodies { None } else { own.bodies_mismatch(&recorded) };
     let mismatches: Vec<Mismatch> = key.into_iter().chain(bodies).collect();
@@ -204,7 +204,7 @@ async fn record_one<T: Serialize + DeserializeOwned>(
 
 /// Fails where the key or the address of the bodies cannot be right, whatever is recorded. It makes nothing.
 pub fn check_settings(key_source: &KeySource, bodies_address: &str) -> Result<(), IdentityError> {
-    Own::look(key_source, bodies_address).map(drop)
+    NodeIdentity::look(key_source, bodies_address).map(drop)
 }
 
 /// Compares the key and the bodies of this machine with what is recorded in a shared store, for `redrive doctor`. It makes
@@ -237,7 +237,7 @@ async fn compare(
     key_source: &KeySource,
     bodies_address: &str,
 ) -> Result<Option<Vec<Mismatch>>, String> {
-    let own = Own::look(key_source, bodies_address).map_err(|error| error.to_string())?;
+    let own = NodeIdentity::look(key_source, bodies_address).map_err(|error| error.to_string())?;
     let is_shared = redrive::is_shared(store).map_err(|error| error.to_string())?;
     if !is_shared || (own.key.is_none() && own.place.is_none()) {
         return Ok(None);
@@ -246,7 +246,10 @@ async fn compare(
     differences(&own, &**redrive.backend()).await.map_err(|error| error.to_string())
 }
 
-async fn differences(own: &Own<'_>, backend: &dyn Backend) -> Result<Option<Vec<Mismatch>>, StoreError> {
+async fn differences(
+    own: &NodeIdentity<'_>,
+    backend: &dyn Backend,
+) -> Result<Option<Vec<Mismatch>>, StoreError> {
     let recorded = RecordedIdentity::read(backend).await?;
     if recorded.key.is_none() && recorded.bodies.is_none() {
         return Ok(None);
@@ -276,7 +279,7 @@ struct KeyRecord {
     fingerprint: String,
 }
 
-struct Recorded<T> {
+struct VersionedRecord<T> {
     value: T,
     version: u64,
 }
@@ -284,11 +287,11 @@ struct Recorded<T> {
 async fn read<T: DeserializeOwned>(
     records: &dyn Records,
     id: &str,
-) -> Result<Option<Recorded<T>>, StoreError> {
+) -> Result<Option<VersionedRecord<T>>, StoreError> {
     let Some(Record { value, version, .. }) = records.read(KIND, id).await? else { return Ok(None) };
     let value = serde_json::from_slice(&value)
         .map_err(|error| StoreError::Corrupt(format!("the record {KIND} {id}: {error}")))?;
-    Ok(Some(Recorded { value, version }))
+    Ok(Some(VersionedRecord { value, version }))
 }
 
 /// Reads the key of a node, and makes its file if there is none.

@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::stage::{Helpless, Names, Server, Silent, local, post, read_request, transport};
+use crate::stage::{FailingResolver, Names, Server, Silent, local, post, read_request, transport};
 
 const CLOSING: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 0\r\n\r\n";
 
@@ -92,7 +92,7 @@ async fn what_never_connected_was_never_sent() {
 #[tokio::test]
 async fn what_this_node_cannot_do_is_put_off_and_not_charged() {
     for failure in [LocalFailure::ProcessFiles, LocalFailure::Memory, LocalFailure::Resolver] {
-        let settings = TransportSettings { resolver: Arc::new(Helpless(failure)), ..local() };
+        let settings = TransportSettings { resolver: Arc::new(FailingResolver(failure)), ..local() };
         let exchange =
             post(&Transport::new(settings).unwrap(), &Target::parse("http://a.test/").unwrap()).await;
         assert_eq!(exchange.trouble.as_ref().unwrap().sort, Sort::Local(failure));

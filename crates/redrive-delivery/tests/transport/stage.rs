@@ -133,10 +133,10 @@ impl Resolve for Silent {
 
 /// A resolver on a node that cannot look anything up.
 #[derive(Debug)]
-pub(crate) struct Helpless(pub(crate) LocalFailure);
+pub(crate) struct FailingResolver(pub(crate) LocalFailure);
 
 #[async_trait::async_trait]
-impl Resolve for Helpless {
+impl Resolve for FailingResolver {
     async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
         Err(self.0.into())
     }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use redrive_server::ListenLimits;
 
-use crate::socket::{Client, Got, Listening, admin_key};
+use crate::socket::{Client, HttpAnswer, Listening, admin_key};
 
-async fn try_key(client: &mut Client, key: &str) -> Got {
+async fn try_key(client: &mut Client, key: &str) -> HttpAnswer {
     client.ask("GET", "/retry-tasks", &[("authorization", &format!("Bearer {key}"))], b"").await
 }
 

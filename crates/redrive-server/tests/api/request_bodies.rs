@@ -7,7 +7,7 @@ use redrive_server::ListenLimits;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::socket::{Client, Got, Listening, PATIENCE, SHORT};
+use crate::socket::{Client, HttpAnswer, Listening, PATIENCE, SHORT};
 
 const MIB: usize = 1024 * 1024;
 
@@ -99,7 +99,7 @@ fn task(bytes: usize) -> Vec<u8> {
     json!({"targetUrl": "http://example.com/", "body": "x".repeat(bytes)}).to_string().into_bytes()
 }
 
-async fn create(service: &Listening, bytes: usize) -> Got {
+async fn create(service: &Listening, bytes: usize) -> HttpAnswer {
     service.connect().await.ask("POST", "/retry-tasks", &[], &task(bytes)).await
 }
 

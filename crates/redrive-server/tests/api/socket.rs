@@ -72,7 +72,7 @@ impl Listening {
     }
 
     /// What a new client at 127.0.0.1 gets.
-    pub(crate) async fn get(&self, path: &str) -> Got {
+    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         self.connect().await.ask("GET", path, &[], b"").await
     }
 
@@ -96,13 +96,13 @@ pub(crate) async fn admin_key(store: &SqliteStore) -> String {
 
 /// What a client was answered.
 #[derive(Debug)]
-pub(crate) struct Got {
+pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Got {
+impl HttpAnswer {
     /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -133,7 +133,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Got {
+    ) -> HttpAnswer {
         self.begin(method, path, headers, body.len()).await;
         // A server that has answered already may take no more.
         let _ = self.0.write_all(body).await;
@@ -153,11 +153,11 @@ impl Client {
     }
 
     /// Reads one answer that has a Content-Length.
-    pub(crate) async fn answer(&mut self) -> Got {
+    pub(crate) async fn answer(&mut self) -> HttpAnswer {
         timeout(PATIENCE, self.read_answer()).await.expect("an answer")
     }
 
-    async fn read_answer(&mut self) -> Got {
+    async fn read_answer(&mut self) -> HttpAnswer {
         let mut read = Vec::new();
         let end = loop {
             if let Some(end) = read.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -168,7 +168,7 @@ impl Client {
         let head = String::from_utf8_lossy(&read[..end]).into_owned();
         let status =
             head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{head}"));
-        let mut got = Got { status, head, body: String::new() };
+        let mut got = HttpAnswer { status, head, body: String::new() };
         let length: usize = got.header("content-length").map_or(0, |length| length.parse().unwrap());
         while read.len() < end + length {
             self.more(&mut read).await;
