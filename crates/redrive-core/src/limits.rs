@@ -25,6 +25,8 @@ pub const FOLLOW_UPS_MAX: usize = 8;
 pub const KEY_BYTES_MAX: usize = 256;
 /// Items in one call of `enqueue`, `claim`, `settle` or any other verb that takes a batch.
 pub const BATCH_ITEMS_MAX: usize = 1000;
+/// Signals and fan-outs that one job may wait for at once.
+pub const AWAITS_MAX: usize = 64;
 /// Items on one page of a list.
 pub const PAGE_ITEMS_MAX: usize = 1000;
 /// Bytes of one record's value.

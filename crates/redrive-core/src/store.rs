@@ -11,7 +11,7 @@ use crate::lifecycle::State;
 use crate::limits::{BATCH_ITEMS_MAX, DETAIL_BYTES_MAX, FOLLOW_UPS_MAX, OUTPUT_BYTES_MAX, check_text};
 use crate::names::{Kind, Queue, WorkerId};
 use crate::records::Records;
-use crate::steps::Steps;
+use crate::steps::{Await, Steps};
 use crate::time::Timestamp;
 use crate::transfer::Transfer;
 use crate::verdict::Verdict;
@@ -48,6 +48,8 @@ pub trait Store: Send + Sync {
     ///
     /// Whose turn it is in the job's partition afterwards is made due.
     ///
+    /// A job that ends as cancelled or dead ends everything below it, as [`Store::cancel`] does.
+    ///
     /// Follow-ups are enqueued in the same write, as by [`Store::enqueue`]; under a lost lease they are not.
     ///
     /// `next_run_at` and `wait` change only when the job goes on, `wait` only by a retry; while a job is waiting,
@@ -58,8 +60,8 @@ pub trait Store: Send + Sync {
     /// the holder must know.
     async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError>;
 
-    /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new epoch and the
-    /// new holder's name, without charging an attempt; `started_at` stays that of the lost attempt.
+    /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new
+    /// epoch, without charging an attempt. `worker` and `started_at` stay those of the lost attempt, which the settlement logs.
     ///
     /// Leaves alone the leases that the caller still holds ([`ReclaimRequest::held`]), however late they are: after a suspend or
     /// a jump of the clock a process must not take jobs from itself.
@@ -67,8 +69,14 @@ pub trait Store: Send + Sync {
     /// A pause does not stop it, a [`crate::transfer::SEALED`] record does: what is moved is taken over where it goes.
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
 
-    /// Ends jobs that are not running; asks for the end of those that are. With a job that has not ended goes everything
-    /// below it, children and their children, in the same write.
+    /// Ends jobs that are not running; requests the end of those that are, which the answer to [`Store::extend`] tells their
+    /// workers.
+    ///
+    /// The answers say how each job stood before anything below the others was ended.
+    ///
+    /// A job that had not ended ends everything below it: its children that have not ended, and theirs, except those that are
+    /// [`crate::Parent::detached`] and what is below them. That is done when this returns. A store may need several writes for
+    /// it: the first one then leaves a mark, so that [`crate::Steps::sweep`] finishes after a crash.
     async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError>;
 
     /// Gives dead jobs a fresh run, due at once: attempts, wait, budget, reason, output and cancel request start again;
@@ -115,6 +123,10 @@ pub trait Store: Send + Sync {
     /// Enqueue, redrive, run-now, follow-ups, a settlement into a claimable state and every write of a record wake. A wake-up may be lost:
     /// callers poll as well. It says nothing about jobs that become due by time.
     async fn wait(&self, seen: Wake);
+
+    /// Returns how often the end of a running job was requested, by this process or another, once that differs from `seen`.
+    /// Workers renew their leases then, which tells them which job it is. A request may be missed: the next heartbeat finds it.
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake;
 
     /// Counts by queue and state, and how late the oldest due job is.
     async fn stats(&self) -> Result<Stats, StoreError>;
@@ -164,8 +176,6 @@ pub struct ClaimRequest {
 /// Which leases to take over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReclaimRequest {
-    /// Who asks.
-    pub worker: WorkerId,
     /// Of these kinds; none means all.
     pub kinds: Vec<Kind>,
     /// At most this many, up to [`BATCH_ITEMS_MAX`].
@@ -253,6 +263,7 @@ impl Settlement {
             return Err(Invalid::new("detail", format!("at most {DETAIL_BYTES_MAX} bytes are allowed")));
         }
         check_text("error", self.error.as_deref())?;
+        self.verdict.awaits().map_or(Ok(()), Await::check)?;
         if let Some(Entry { outcome, error, detail, .. }) = &self.entry {
             check_text("outcome", Some(outcome))?;
             check_text("error", error.as_deref())?;
@@ -286,7 +297,7 @@ pub enum Extended {
     LeaseLost,
 }
 
-/// What came of a cancel.
+/// The result of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
     /// It has ended.

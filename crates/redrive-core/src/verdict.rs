@@ -135,13 +135,9 @@ impl Outcome {
         match self {
             Self::Fail(failure) | Self::Reject(failure) => Some(&failure.message),
             Self::Defer(deferral) => Some(&deferral.reason),
+            Self::Wait(wait) => wait.problem.as_deref(),
             Self::LeaseExpired => Some("worker lease expired"),
-            Self::Done(_)
-            | Self::Snooze(_)
-            | Self::Park(_)
-            | Self::Wait(_)
-            | Self::Cancelled
-            | Self::Released => None,
+            Self::Done(_) | Self::Snooze(_) | Self::Park(_) | Self::Cancelled | Self::Released => None,
         }
     }
 
@@ -231,16 +227,18 @@ pub struct Wait {
     pub until: Await,
     /// For how long at most; none is without end.
     pub at_most: Option<Duration>,
+    /// A problem that a person should read, kept as the job's last error. The wait goes on.
+    pub problem: Option<String>,
 }
 
 impl Wait {
     /// A wait without end.
     pub fn until(until: Await) -> Self {
-        Self { until, at_most: None }
+        Self { until, at_most: None, problem: None }
     }
 
     fn within_horizon(&self) -> Self {
-        Self { at_most: self.at_most.map(|wait| wait.min(HORIZON)), until: self.until.clone() }
+        Self { at_most: self.at_most.map(|wait| wait.min(HORIZON)), ..self.clone() }
     }
 
     /// One with an end is a snooze that can be cut short.
@@ -327,7 +325,7 @@ pub enum Verdict {
     Wait(Wait),
     /// Back to the queue at once; the attempt did not count.
     Release,
-    /// Parked.
+    /// Ended for good: a dead letter.
     DeadLetter(Reason),
     /// Ended by request.
     Cancel,

@@ -1,12 +1,14 @@
 //! What a job waits for, as columns.
 
+use std::borrow::Cow;
+
 use redrive_core::{Await, Invalid, SignalName};
 
 /// The columns of an [`Await`].
 #[derive(Debug, Default)]
 pub(crate) struct Columns<'a> {
     pub(crate) code: Option<u8>,
-    pub(crate) name: Option<&'a str>,
+    pub(crate) name: Option<Cow<'a, str>>,
     pub(crate) branch: Option<u32>,
     pub(crate) failures: Option<u32>,
 }
@@ -16,7 +18,9 @@ impl<'a> Columns<'a> {
     pub(crate) fn of(awaits: Option<&'a Await>) -> Self {
         match awaits {
             None => Self::default(),
-            Some(Await::Signal(name)) => Self { code: Some(0), name: Some(name.as_str()), ..Self::default() },
+            Some(Await::Signal(name)) => {
+                Self { code: Some(0), name: Some(name.as_str().into()), ..Self::default() }
+            }
             Some(Await::Children { branch, failures_max }) => Self {
                 code: Some(1),
                 branch: Some(*branch),
@@ -25,6 +29,9 @@ impl<'a> Columns<'a> {
             },
             Some(Await::Unhold) => Self { code: Some(2), ..Self::default() },
             Some(Await::Turn) => Self { code: Some(3), ..Self::default() },
+            Some(any @ Await::Any(_)) => {
+                Self { code: Some(4), name: Some(any.parts_json().into()), ..Self::default() }
+            }
         }
     }
 }
@@ -44,6 +51,7 @@ pub(crate) fn read(
         })),
         Some(2) => Ok(Some(Await::Unhold)),
         Some(3) => Ok(Some(Await::Turn)),
+        Some(4) => Await::from_parts_json(&name()?).map(Some),
         Some(code) => Err(Invalid::new("awaits", format!("{code} is nothing to wait for"))),
     }
 }

@@ -89,6 +89,7 @@ fn add(
             job.parent.map(|parent| parent.branch),
             job.partition.as_ref().map(|partition| partition.scope(&job.queue)),
             job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict),
+            job.parent.is_some_and(|parent| parent.detached),
         ])
         .sorted()?;
     Ok(added == 1)

@@ -117,6 +117,7 @@ fn add_row(tx: &Tx<'_>, lane: i64, job: &Job, fingerprint: Option<&[u8; 32]>) ->
         awaits.failures,
         job.partition.as_ref().map(|partition| partition.scope(&job.queue)),
         job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict),
+        job.parent.is_some_and(|parent| parent.detached),
     ]);
     added.sorted().map(drop)
 }

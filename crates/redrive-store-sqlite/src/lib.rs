@@ -168,6 +168,10 @@ impl Store for SqliteStore {
         self.inner.wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.inner.wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         let now = self.inner.now();
         self.inner.read(move |conn, lanes| stats::stats(conn, lanes, now)).await

@@ -6,10 +6,11 @@ use rusqlite::Connection;
 use crate::error::Sorted;
 
 /// The migrations; the number of each is its place, from 1.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../migrations/0001_jobs.sql"),
     include_str!("../migrations/0002_deliveries.sql"),
     include_str!("../migrations/0003_steps.sql"),
+    include_str!("../migrations/0004_trees.sql"),
 ];
 
 /// The schema that this version makes and understands.

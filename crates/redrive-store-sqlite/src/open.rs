@@ -107,6 +107,7 @@ impl SqliteStore {
         let mut quotas = Quotas::default();
         quotas.reload(&conn)?;
         let (wakes, seen) = watch::channel(0);
+        let (cancels, cancels_seen) = watch::channel(0);
         let (sender, arrivals) = mpsc::channel();
         let clock = options.clock;
         let writer = Writer {
@@ -118,6 +119,7 @@ impl SqliteStore {
             paused,
             quotas,
             wakes,
+            cancels,
             checkpointer,
         };
         let thread = std::thread::Builder::new()
@@ -133,6 +135,7 @@ impl SqliteStore {
             readers: path.map(Readers::new),
             lanes,
             seen,
+            cancels: cancels_seen,
             clock,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -146,6 +149,7 @@ pub(crate) struct Inner {
     readers: Option<Readers>,
     lanes: SharedLanes,
     seen: watch::Receiver<u64>,
+    cancels: watch::Receiver<u64>,
     clock: Arc<dyn Clock>,
 }
 
@@ -180,6 +184,17 @@ impl Inner {
     pub(crate) async fn wait(&self, seen: Wake) {
         // The writer holds the sender for as long as this store lives.
         let _ = self.seen.clone().wait_for(|wakes| *wakes != seen.0).await;
+    }
+
+    /// Returns how often the end of a running job was requested, once that differs from `seen`.
+    pub(crate) async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        let mut cancels = self.cancels.clone();
+        let requests = cancels.wait_for(|requests| *requests != seen.0).await.map(|requests| *requests);
+        match requests {
+            Ok(requests) => Wake(requests),
+            // The writer is gone, and with it everyone who could request anything.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// The store's time.

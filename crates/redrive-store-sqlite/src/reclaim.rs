@@ -20,15 +20,12 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<Claim
     let mut claimed = claim::none(tx);
     for read in expired {
         let (id, Read { seq, lane, partition, job, .. }) = (read.id(), read);
-        statement.execute(params![seq, tx.now.as_ms(), until.as_ms(), request.worker.as_str()]).sorted()?;
-        tx.leases.took(id, Place { seq, lane, worker: Some(request.worker.clone()), partition });
+        statement.execute(params![seq, tx.now.as_ms(), until.as_ms()]).sorted()?;
         match job {
-            Ok(job) => claimed.jobs.push(Job {
-                epoch: job.epoch + 1,
-                lease_until: Some(until),
-                worker: Some(request.worker.clone()),
-                ..job
-            }),
+            Ok(job) => {
+                tx.leases.took(id, Place { seq, lane, worker: job.worker.clone(), partition });
+                claimed.jobs.push(Job { epoch: job.epoch + 1, lease_until: Some(until), ..job });
+            }
             Err(mut unreadable) => {
                 unreadable.lease.epoch += 1;
                 claimed.unreadable.push(unreadable);

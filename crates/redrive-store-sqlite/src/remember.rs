@@ -1,8 +1,9 @@
 //! Remembers steps under their leases, with the signal they take and the children they bring.
 
 use redrive_core::steps::{Memory, Remembered, Step};
-use redrive_core::{JobId, Lease, SignalName, StoreError};
+use redrive_core::{JobId, Lease, StoreError};
 use rusqlite::OptionalExtension;
+use uuid::Uuid;
 
 use crate::enqueue;
 use crate::error::Sorted;
@@ -18,33 +19,48 @@ pub(crate) fn remember(tx: &mut Tx<'_>, memories: &[Memory]) -> Result<Vec<Remem
 
 fn remember_one(tx: &mut Tx<'_>, memory: &Memory) -> Result<Remembered, StoreError> {
     let id = memory.lease.id;
-    if !held(tx, memory.lease)? {
-        return Ok(Remembered::LeaseLost);
-    }
-    let mut step = memory.step.clone();
-    if let Some(name) = &memory.takes {
+    let Some(cancel_requested) = held(tx, memory.lease)? else { return Ok(Remembered::LeaseLost) };
+    let step = &memory.step;
+    if memory.takes.is_some() || cancel_requested {
         if let Some(before) = before(tx, id, step.place)? {
             return Ok(Remembered::Before(before));
         }
-        match take(tx, id, name)? {
-            Some(value) => step.value = value,
-            None => return Ok(Remembered::NoSignal),
+        if cancel_requested && !memory.children.is_empty() {
+            return Ok(Remembered::CancelRequested);
         }
     }
-    if !add(tx, id, &step)? {
+    if let Some(signal) = memory.takes
+        && !take(tx, id, signal)?
+    {
+        return Ok(Remembered::NoSignal);
+    }
+    if !add(tx, id, step)? {
         let lost = || StoreError::Failed("a step met a conflict with no step behind it".into());
         return before(tx, id, step.place)?.map(Remembered::Before).ok_or_else(lost);
     }
     if !memory.children.is_empty() {
         enqueue::add_all(tx, &memory.children)?;
     }
-    Ok(Remembered::Kept(step))
+    Ok(Remembered::Kept(step.clone()))
 }
 
-fn held(tx: &Tx<'_>, lease: Lease) -> Result<bool, StoreError> {
-    let Some(place) = tx.leases.find(tx.conn, lease.id)? else { return Ok(false) };
+/// Marks signals as taken; false, with nothing changed, if the lease is lost.
+pub(crate) fn set_aside(tx: &mut Tx<'_>, lease: Lease, signals: &[Uuid]) -> Result<bool, StoreError> {
+    if held(tx, lease)?.is_none() {
+        return Ok(false);
+    }
+    for signal in signals {
+        take(tx, lease.id, *signal)?;
+    }
+    Ok(true)
+}
+
+/// Whether the job's end was requested; none if the lease is lost.
+fn held(tx: &Tx<'_>, lease: Lease) -> Result<Option<bool>, StoreError> {
+    let Some(place) = tx.leases.find(tx.conn, lease.id)? else { return Ok(None) };
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/remember_held.sql")).sorted()?;
-    statement.exists((place.seq, lease.id.0.as_bytes(), lease.epoch as i64)).sorted()
+    let parameters = (place.seq, lease.id.0.as_bytes(), lease.epoch as i64);
+    statement.query_row(parameters, |row| row.get(0)).optional().sorted()
 }
 
 /// Adds a step; says whether its place was free.
@@ -59,13 +75,8 @@ fn before(tx: &Tx<'_>, id: JobId, place: u32) -> Result<Option<Step>, StoreError
     Ok(first.filter(|step| step.place == place))
 }
 
-/// What the oldest signal by a name says, which is taken by that.
-fn take(tx: &Tx<'_>, id: JobId, name: &SignalName) -> Result<Option<Vec<u8>>, StoreError> {
-    let mut oldest = tx.conn.prepare_cached(include_str!("../sql/remember_oldest.sql")).sorted()?;
-    let found = oldest.query_row((id.0.as_bytes(), name.as_str()), |row| Ok((row.get(0)?, row.get(1)?)));
-    let Some((seq, value)) = found.optional().sorted()? else { return Ok(None) };
-    let seq: i64 = seq;
+/// Marks a signal as taken; false if it is gone or was taken before.
+fn take(tx: &Tx<'_>, id: JobId, signal: Uuid) -> Result<bool, StoreError> {
     let mut take = tx.conn.prepare_cached(include_str!("../sql/remember_take.sql")).sorted()?;
-    take.execute([seq]).sorted()?;
-    Ok(Some(value))
+    Ok(take.execute((id.0.as_bytes(), signal.as_bytes())).sorted()? == 1)
 }

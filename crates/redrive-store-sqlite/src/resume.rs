@@ -6,6 +6,7 @@ use rusqlite::{OptionalExtension, Row, ToSql};
 use uuid::Uuid;
 
 use crate::awaits::{self, Number};
+use crate::cancel::end_branch;
 use crate::error::Sorted;
 use crate::row::column;
 use crate::turns::is_its_turn;
@@ -34,11 +35,20 @@ pub(crate) fn sweep(tx: &mut Tx<'_>, after: Option<JobId>, limit: usize) -> Resu
 /// Resumes a job if what it waits for has come.
 pub(crate) fn resume_one(tx: &mut Tx<'_>, id: JobId) -> Result<bool, StoreError> {
     let Some(waiting) = find(tx, id)? else { return Ok(false) };
-    if !has_come(tx, id, &waiting)? {
+    let mut wait = WaitState::default();
+    for part in waiting.awaits.parts() {
+        wait.look_at(tx, id, &waiting, part)?;
+    }
+    if !wait.is_over {
         return Ok(false);
     }
+    for branch in &wait.failed {
+        end_branch(tx, id, *branch)?;
+    }
+    let ahead = wait.any_child_is_live(tx, id)?;
+    let waited = waiting.waited(tx.now);
     let mut statement = tx.conn.prepare_cached(include_str!("../sql/resume.sql")).sorted()?;
-    statement.execute((waiting.seq, waiting.waited(tx.now))).sorted()?;
+    statement.execute((waiting.seq, waiting.due_after(waited, ahead), waited)).sorted()?;
     tx.tally.leave(waiting.lane, waiting.state, 1);
     tx.tally.enter(waiting.lane, State::Pending, 1);
     *tx.wake = true;
@@ -53,6 +63,7 @@ struct Waiting {
     awaits: Await,
     held: bool,
     next_run_at: i64,
+    started_at: Option<i64>,
     partition: Option<String>,
     strict: bool,
 }
@@ -62,10 +73,16 @@ impl Waiting {
     fn waited(&self, now: Timestamp) -> i64 {
         let waited = now.as_ms() - self.next_run_at;
         match self.awaits {
-            Await::Signal(_) | Await::Children { .. } => waited,
+            Await::Signal(_) | Await::Children { .. } | Await::Any(_) => waited,
             Await::Unhold => waited.max(0),
             Await::Turn => 0,
         }
+    }
+
+    /// When it is due after a wait of that length; before its children if one of those has not ended.
+    fn due_after(&self, waited: i64, ahead: bool) -> i64 {
+        let due = self.next_run_at + waited;
+        self.started_at.filter(|_| ahead).map_or(due, |started| due.min(started - 1))
     }
 }
 
@@ -91,20 +108,54 @@ fn waiting(row: &Row<'_>, id: JobId) -> Result<Waiting, StoreError> {
         partition: row.get(8).sorted()?,
         strict: row.get(9).sorted()?,
         next_run_at: row.get(10).sorted()?,
+        started_at: row.get(11).sorted()?,
     })
 }
 
-fn has_come(tx: &Tx<'_>, id: JobId, waiting: &Waiting) -> Result<bool, StoreError> {
-    let job = id.0.as_bytes();
-    match &waiting.awaits {
-        Await::Signal(name) => exists(tx, include_str!("../sql/resume_signal.sql"), &[job, &name.as_str()]),
-        Await::Children { branch, failures_max } => {
-            let live = exists(tx, include_str!("../sql/resume_live.sql"), &[job, branch])?;
-            Ok(!live || failed(tx, id, *branch, i64::from(*failures_max) + 1)? > i64::from(*failures_max))
-        }
-        Await::Unhold => Ok(!waiting.held),
-        Await::Turn => is_its_turn(tx, id, waiting.lane, waiting.partition.as_deref(), waiting.strict),
+/// What is known of a wait, part by part.
+#[derive(Default)]
+struct WaitState {
+    /// One of its parts has come.
+    is_over: bool,
+    /// The fan-outs it waits for.
+    branches: Vec<u32>,
+    /// Those of them of which too many children have failed.
+    failed: Vec<u32>,
+}
+
+impl WaitState {
+    fn look_at(&mut self, tx: &Tx<'_>, id: JobId, waiting: &Waiting, part: &Await) -> Result<(), StoreError> {
+        self.is_over |= match part {
+            Await::Signal(name) => {
+                exists(tx, include_str!("../sql/resume_signal.sql"), &[id.0.as_bytes(), &name.as_str()])?
+            }
+            Await::Children { branch, failures_max } => {
+                self.branches.push(*branch);
+                let most = i64::from(*failures_max) + 1;
+                let has_failed = failed(tx, id, *branch, most)? == most;
+                self.failed.extend(has_failed.then_some(*branch));
+                has_failed || !has_live_children(tx, id, *branch)?
+            }
+            Await::Unhold => !waiting.held,
+            Await::Turn => is_its_turn(tx, id, waiting.lane, waiting.partition.as_deref(), waiting.strict)?,
+            // A wait for several things has no wait for several things in it.
+            Await::Any(_) => false,
+        };
+        Ok(())
     }
+
+    fn any_child_is_live(&self, tx: &Tx<'_>, id: JobId) -> Result<bool, StoreError> {
+        for branch in &self.branches {
+            if has_live_children(tx, id, *branch)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn has_live_children(tx: &Tx<'_>, id: JobId, branch: u32) -> Result<bool, StoreError> {
+    exists(tx, include_str!("../sql/resume_live.sql"), &[id.0.as_bytes(), &branch])
 }
 
 fn exists(tx: &Tx<'_>, sql: &str, parameters: &[&dyn ToSql]) -> Result<bool, StoreError> {

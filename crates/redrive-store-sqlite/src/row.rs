@@ -16,7 +16,7 @@ use crate::awaits::{self, Number};
 use crate::lanes::{Lane, Lanes, SharedLanes};
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 37] = [
+pub(crate) const COLUMNS: [&str; 38] = [
     "seq",
     "id",
     "lane",
@@ -54,6 +54,7 @@ pub(crate) const COLUMNS: [&str; 37] = [
     "awaits_failures",
     "partition",
     "strict",
+    "detached",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -181,7 +182,8 @@ fn awaits(row: &Row<'_>) -> Result<Option<Await>, Invalid> {
 fn parent(row: &Row<'_>) -> Result<Option<Parent>, Invalid> {
     let id: Option<[u8; 16]> = column(row, 28)?;
     let branch: Option<u32> = column(row, 29)?;
-    Ok(id.zip(branch).map(|(id, branch)| Parent { id: JobId(Uuid::from_bytes(id)), branch }))
+    let detached = column(row, 37)?;
+    Ok(id.zip(branch).map(|(id, branch)| Parent { id: JobId(Uuid::from_bytes(id)), branch, detached }))
 }
 
 /// An instant that may be absent.

@@ -6,6 +6,7 @@ use redrive_core::{Reason, State, StoreError, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
 
 use crate::awaits;
+use crate::cancel::end_below;
 use crate::enqueue;
 use crate::error::Sorted;
 use crate::leases::Place;
@@ -95,6 +96,9 @@ fn settled(tx: &mut Tx<'_>, found: &Found<'_>, state: State) -> Result<Settled, 
     tx.tally.enter(found.place.lane, state, 1);
     *tx.wake |= state.is_claimable() || !tx.quotas.is_empty();
     pass_on(tx, found.place.lane, found.place.partition.as_deref())?;
+    if matches!(state, State::Dead | State::Cancelled) {
+        end_below(tx, found.settlement.lease.id)?;
+    }
     Ok(Settled::Applied(state))
 }
 

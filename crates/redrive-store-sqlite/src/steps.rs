@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::check_batch;
-use redrive_core::{JobId, Steps, StoreError};
+use redrive_core::{JobId, Lease, SignalName, Steps, StoreError};
+use uuid::Uuid;
 
 use crate::SqliteStore;
 use crate::{forget, hold, recall, remember, resume, signal};
@@ -22,6 +23,20 @@ impl Steps for SqliteStore {
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         Signal::check_all(&signals)?;
         self.inner.write(move |tx| signal::signal(tx, &signals)).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        self.inner.read(move |conn, _| signal::pending(conn, job, &names, limit)).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        check_batch(signals.len())?;
+        self.inner.write(move |tx| remember::set_aside(tx, lease, &signals)).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {

@@ -111,12 +111,6 @@ pub(crate) fn pass_on(tx: &mut Tx<'_>, lane: i64, partition: Option<&str>) -> Re
     Ok(())
 }
 
-/// The partition of a job, if it has one.
-pub(crate) fn partition_of(tx: &Tx<'_>, id: JobId) -> Result<Option<String>, StoreError> {
-    let mut statement = tx.conn.prepare_cached(include_str!("../sql/cancel_partition.sql")).sorted()?;
-    Ok(statement.query_row([id.0.as_bytes()], |row| row.get(0)).optional().sorted()?.flatten())
-}
-
 /// Whether it is a job's turn. No more of the others is counted than there could be slots.
 pub(crate) fn is_its_turn(
     tx: &Tx<'_>,

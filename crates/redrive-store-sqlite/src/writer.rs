@@ -41,6 +41,16 @@ pub(crate) struct Tx<'a> {
     pub(crate) db_bytes_max: Option<u64>,
     /// Whether the operation may have made something claimable.
     pub(crate) wake: &'a mut bool,
+    /// Whether the operation has requested the end of a running job.
+    pub(crate) cancel_requested: &'a mut bool,
+}
+
+/// What the operations of a transaction leave for its end.
+#[derive(Default)]
+struct Aftermath {
+    tally: Tally,
+    wake: bool,
+    cancel_requested: bool,
 }
 
 /// An operation on its way through the writer.
@@ -100,6 +110,8 @@ pub(crate) struct Writer {
     pub(crate) paused: Paused,
     pub(crate) quotas: Quotas,
     pub(crate) wakes: watch::Sender<u64>,
+    /// How often the end of a running job was requested.
+    pub(crate) cancels: watch::Sender<u64>,
     pub(crate) checkpointer: Option<Checkpointer>,
 }
 
@@ -117,11 +129,11 @@ impl Writer {
     /// Runs one group in one transaction.
     fn group(&mut self, first: Box<dyn Operation>, arrivals: &Receiver<Box<dyn Operation>>) {
         let mut done = Vec::new();
-        let outcome = self.transaction(|writer, tally, wake| {
+        let outcome = self.transaction(|writer, aftermath| {
             let started = Instant::now();
             let mut next = Some(first);
             while let Some(mut operation) = next {
-                let result = writer.run(operation.as_mut(), tally, wake);
+                let result = writer.run(operation.as_mut(), aftermath);
                 done.push(operation);
                 result?;
                 next = if started.elapsed() < GATHER { arrivals.try_recv().ok() } else { None };
@@ -136,27 +148,23 @@ impl Writer {
 
     /// Runs an operation in a transaction of its own, so that one that fails takes no other with it.
     fn alone(&mut self, mut operation: Box<dyn Operation>) {
-        let outcome = self.transaction(|writer, tally, wake| writer.run(operation.as_mut(), tally, wake));
+        let outcome = self.transaction(|writer, aftermath| writer.run(operation.as_mut(), aftermath));
         operation.answer(outcome);
     }
 
-    fn run(
-        &mut self,
-        operation: &mut dyn Operation,
-        tally: &mut Tally,
-        wake: &mut bool,
-    ) -> Result<(), StoreError> {
+    fn run(&mut self, operation: &mut dyn Operation, aftermath: &mut Aftermath) -> Result<(), StoreError> {
         let mut tx = Tx {
             conn: &self.conn,
             now: self.clock.now(),
             lanes: &self.lanes,
             leases: &mut self.leases,
-            tally,
+            tally: &mut aftermath.tally,
             paused: &mut self.paused,
             quotas: &mut self.quotas,
             wakes: *self.wakes.borrow(),
             db_bytes_max: self.db_bytes_max,
-            wake,
+            wake: &mut aftermath.wake,
+            cancel_requested: &mut aftermath.cancel_requested,
         };
         operation.run(&mut tx)
     }
@@ -164,19 +172,27 @@ impl Writer {
     /// Commits what `body` does, or rolls all of it back and forgets what it cached.
     fn transaction(
         &mut self,
-        body: impl FnOnce(&mut Self, &mut Tally, &mut bool) -> Result<(), StoreError>,
+        body: impl FnOnce(&mut Self, &mut Aftermath) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let (mut tally, mut wake) = (Tally::default(), false);
+        let mut aftermath = Aftermath::default();
         self.conn.execute_batch("BEGIN IMMEDIATE").sorted()?;
-        let outcome = body(self, &mut tally, &mut wake)
-            .and_then(|()| tally.write(&self.conn))
+        let outcome = body(self, &mut aftermath)
+            .and_then(|()| aftermath.tally.write(&self.conn))
             .and_then(|()| self.conn.execute_batch("COMMIT").sorted());
         match outcome {
-            Ok(()) if wake => self.wakes.send_modify(|wakes| *wakes += 1),
-            Ok(()) => {}
+            Ok(()) => self.notify(&aftermath),
             Err(_) => self.roll_back(),
         }
         outcome
+    }
+
+    fn notify(&self, aftermath: &Aftermath) {
+        if aftermath.wake {
+            self.wakes.send_modify(|wakes| *wakes += 1);
+        }
+        if aftermath.cancel_requested {
+            self.cancels.send_modify(|cancels| *cancels += 1);
+        }
     }
 
     fn roll_back(&mut self) {

@@ -14,7 +14,10 @@ use redrive_core::store::{
     PageRequest, ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer};
+use redrive_core::{
+    Attempt, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError, Transfer,
+};
+use uuid::Uuid;
 
 /// How often calls go wrong, as shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -200,6 +203,13 @@ impl Store for FaultyStore {
         self.store.wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        if self.strikes(self.faults.wakes_lost) {
+            return std::future::pending().await;
+        }
+        self.store.wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.call(self.store.stats()).await
     }
@@ -217,6 +227,19 @@ impl Steps for FaultyStore {
 
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         self.change(self.store.signal(signals)).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        self.call(self.store.pending_signals(job, names, limit)).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.change(self.store.set_aside(lease, signals)).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {

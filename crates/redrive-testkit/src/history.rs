@@ -61,8 +61,8 @@ pub struct Leased {
     pub lease: Lease,
     /// By which verb.
     pub by: By,
-    /// To whom.
-    pub worker: WorkerId,
+    /// Whose attempt it is: after a reclaim that of the worker that was lost.
+    pub worker: Option<WorkerId>,
     /// The run.
     pub run: u32,
     /// The attempt, as charged.

@@ -11,6 +11,7 @@ mod settle;
 mod steps;
 mod tamper;
 mod transfer;
+mod tree;
 mod turns;
 
 use std::cmp::Reverse;
@@ -51,6 +52,8 @@ pub struct Model {
     starts: BTreeMap<Scope, Vec<Timestamp>>,
     slots: BTreeMap<(String, String), Slot>,
     wake: Wake,
+    /// How often the end of a running job was requested.
+    cancels: Wake,
 }
 
 /// Claimable jobs in the order of a claim.
@@ -98,6 +101,11 @@ impl Model {
     /// How far the wake-ups have come: it moves whenever something may have become claimable.
     pub fn wake(&self) -> Wake {
         self.wake
+    }
+
+    /// How often the end of a running job was requested.
+    pub fn cancels(&self) -> Wake {
+        self.cancels
     }
 
     fn wake_up(&mut self) {

@@ -13,10 +13,11 @@ use redrive_core::store::{
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{
-    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Timestamp,
-    Transfer,
+    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError,
+    Timestamp, Transfer,
 };
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::model::Model;
 
@@ -30,6 +31,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Wakes in the order of arrival, so that a simulation replays exactly; a watch channel would roll dice.
     woken: Notify,
+    /// The same for requests to end a running job.
+    cancel_requested: Notify,
 }
 
 impl ModelStore {
@@ -39,6 +42,7 @@ impl ModelStore {
             model: Mutex::new(Model::new()),
             clock: Arc::new(clock),
             woken: Notify::new(),
+            cancel_requested: Notify::new(),
         }))
     }
 
@@ -53,10 +57,13 @@ impl ModelStore {
         verb: impl FnOnce(&mut Model, Timestamp) -> Result<T, Invalid>,
     ) -> Result<T, StoreError> {
         let mut model = self.0.model.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = model.wake();
+        let (wake, cancels) = (model.wake(), model.cancels());
         let result = verb(&mut model, self.0.clock.now());
-        if model.wake() != before {
+        if model.wake() != wake {
             self.0.woken.notify_waiters();
+        }
+        if model.cancels() != cancels {
+            self.0.cancel_requested.notify_waiters();
         }
         Ok(result?)
     }
@@ -136,6 +143,18 @@ impl Store for ModelStore {
         }
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        loop {
+            let mut requested = pin!(self.0.cancel_requested.notified());
+            requested.as_mut().enable();
+            let cancels = self.inspect(Model::cancels);
+            if cancels != seen {
+                return cancels;
+            }
+            requested.await;
+        }
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.step(|model, now| Ok(model.stats(now)))
     }
@@ -153,6 +172,19 @@ impl Steps for ModelStore {
 
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         self.step(|model, _| model.signal(signals))
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        self.step(|model, _| Ok(model.pending_signals(job, &names, limit)))
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.step(|model, _| model.set_aside(lease, &signals))
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {

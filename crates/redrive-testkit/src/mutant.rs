@@ -20,7 +20,10 @@ use redrive_core::store::{
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer};
+use redrive_core::{
+    Attempt, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError, Transfer,
+};
+use uuid::Uuid;
 
 use crate::model_store::ModelStore;
 
@@ -137,6 +140,24 @@ pub enum Flaw {
     StepOverwritten,
     /// A step's children are dropped.
     ChildrenLost,
+    /// A job gets children after its end was requested.
+    ChildrenDespiteCancel,
+    /// The death of a job leaves what is below it.
+    DeathLeavesChildren,
+    /// A cancel ends detached children.
+    DetachedEnded,
+    /// A fan-out of which too many children have failed leaves the others.
+    FailureLeavesSiblings,
+    /// A parent is due after its children.
+    ParentBehindChildren,
+    /// Of several things a job waits for the first alone.
+    OnlyFirstAwaited,
+    /// Any lease may set signals aside.
+    SetAsideUnfenced,
+    /// Workers are not woken when the end of a job is requested.
+    CancelUnheard,
+    /// A reclaim forgets which worker was lost.
+    ReclaimRenames,
     /// A signal that was taken is there again.
     SignalTakenTwice,
     /// A repeated signal counts twice.
@@ -267,6 +288,10 @@ impl Store for Mutant {
         self.flawed_wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.flawed_wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.flawed_stats().await
     }
@@ -284,6 +309,19 @@ impl Steps for Mutant {
 
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         self.flawed_signal(signals).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        self.store.pending_signals(job, names, limit).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.flawed_set_aside(lease, signals).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {

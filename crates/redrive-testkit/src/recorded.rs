@@ -12,8 +12,9 @@ use redrive_core::store::{
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{
-    Attempt, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer, WorkerId,
+    Attempt, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError, Transfer,
 };
+use uuid::Uuid;
 
 use crate::history::{self, By, Happening, History, Leased};
 
@@ -30,12 +31,12 @@ impl Recorded {
         Self { store, history }
     }
 
-    fn leased(&self, jobs: &[Job], by: By, worker: &WorkerId) {
+    fn leased(&self, jobs: &[Job], by: By) {
         for job in jobs {
             self.history.add(Happening::Leased(Leased {
                 lease: job.lease(),
                 by,
-                worker: worker.clone(),
+                worker: job.worker.clone(),
                 run: job.run,
                 attempt: job.attempt,
                 policy: job.policy.clone(),
@@ -70,9 +71,8 @@ impl Store for Recorded {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
-        let worker = request.worker.clone();
         let claimed = self.store.claim(request).await?;
-        self.leased(&claimed.jobs, By::Claim, &worker);
+        self.leased(&claimed.jobs, By::Claim);
         Ok(claimed)
     }
 
@@ -102,9 +102,8 @@ impl Store for Recorded {
     }
 
     async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
-        let worker = request.worker.clone();
         let claimed = self.store.reclaim(request).await?;
-        self.leased(&claimed.jobs, By::Reclaim, &worker);
+        self.leased(&claimed.jobs, By::Reclaim);
         Ok(claimed)
     }
 
@@ -178,6 +177,10 @@ impl Store for Recorded {
         self.store.wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.store.wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.store.stats().await
     }
@@ -202,6 +205,19 @@ impl Steps for Recorded {
 
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         self.store.signal(signals).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        self.store.pending_signals(job, names, limit).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.store.set_aside(lease, signals).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {

@@ -173,7 +173,7 @@ fn policy() -> PolicyRef {
 }
 
 fn leased(epoch: u64, by: By, run: u32, attempt: u32) -> Happening {
-    let worker = WorkerId::new("w").expect("a legal name");
+    let worker = WorkerId::new("w").ok();
     Happening::Leased(Leased { lease: Lease { id: ID, epoch }, by, worker, run, attempt, policy: policy() })
 }
 

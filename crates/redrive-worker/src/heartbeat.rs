@@ -1,12 +1,13 @@
 //! Renews each lease when it is due, many in one call, and passes on what the store has to say about them.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Lease;
 use redrive_core::limits::BATCH_ITEMS_MAX;
-use redrive_core::store::{Extended, Store};
+use redrive_core::store::{Extended, Store, Wake};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -18,6 +19,9 @@ use crate::settings::Pulse;
 
 /// How long after a renewal that failed the leases are tried again: a store that comes back finds most of them in force.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// The shortest time between two rounds of renewals that requests for the end of jobs cause: many requests share one.
+const CANCEL_ROUNDS_APART: Duration = Duration::from_millis(50);
 
 /// A heartbeat that goes on until this is dropped or stopped.
 pub(crate) struct Heartbeat {
@@ -87,17 +91,31 @@ async fn run_until(engine: Arc<Engine>, stop: CancellationToken) {
 }
 
 async fn run(engine: &Engine) {
+    let mut cancels = Wake::default();
+    let mut next_round = Instant::now();
     loop {
         tokio::select! {
             biased;
-            () = sleep_until(engine.held.next_look()) => beat(engine).await,
+            () = sleep_until(engine.held.next_look()) => renew_all(engine, engine.held.due()).await,
             () = engine.held.hurried() => {}
+            requests = cancel_requested(engine, cancels, next_round) => {
+                cancels = requests;
+                renew_all(engine, engine.held.running()).await;
+                next_round = Instant::now() + CANCEL_ROUNDS_APART;
+            }
         }
     }
 }
 
-async fn beat(engine: &Engine) {
-    for (length, leases) in engine.held.due() {
+/// Returns when someone has requested the end of a running job, perhaps of one that this worker runs. Renewing the leases
+/// tells which.
+async fn cancel_requested(engine: &Engine, seen: Wake, not_before: Instant) -> Wake {
+    sleep_until(not_before).await;
+    engine.store.wait_for_cancel(seen).await
+}
+
+async fn renew_all(engine: &Engine, leases: BTreeMap<Duration, Vec<Lease>>) {
+    for (length, leases) in leases {
         for leases in leases.chunks(BATCH_ITEMS_MAX) {
             renew(engine, leases, length).await;
         }

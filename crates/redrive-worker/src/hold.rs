@@ -111,6 +111,15 @@ impl Held {
         due
     }
 
+    /// The leases of all attempts that still run, by how long they last.
+    pub(crate) fn running(&self) -> BTreeMap<Duration, Vec<Lease>> {
+        let mut running = BTreeMap::<Duration, Vec<Lease>>::new();
+        for (lease, held) in lock(&self.table).entries.iter().filter(|(_, held)| !held.flight.has_ended()) {
+            running.entry(self.length(&held.flight)).or_default().push(*lease);
+        }
+        running
+    }
+
     /// Leases that last for `length` were renewed by a call that was sent at `sent`.
     pub(crate) fn renewed(&self, leases: &[Lease], length: Duration, sent: Instant) {
         self.renew_at(leases, sent + self.interval(length));

@@ -35,7 +35,6 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 async fn reclaim_all(engine: &Engine) {
     while !engine.stop.is_cancelled() {
         let request = ReclaimRequest {
-            worker: engine.settings.worker.clone(),
             kinds: engine.kinds(),
             limit: BATCH_ITEMS_MAX,
             lease: engine.settings.lease,

@@ -15,9 +15,10 @@ use redrive_core::store::{
     Wake,
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
-use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, Steps, Transfer};
+use redrive_core::{Attempt, Job, JobId, Lease, NewJob, Policy, SignalName, Steps, Transfer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::handler::Settler;
 use crate::hold::lock;
@@ -204,6 +205,10 @@ impl Store for RetryingStore {
         self.inner.wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.inner.wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.inner.stats().await
     }
@@ -226,6 +231,21 @@ impl Steps for RetryingStore {
     async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
         let resumed = |swept: &Swept| swept.resumed.len();
         self.again("sweep", resumed, &self.storage, || self.inner.sweep(after, limit)).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        let call = || self.inner.pending_signals(job, names.clone(), limit);
+        self.again("pending_signals", Vec::len, &self.storage, call).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        let call = || self.inner.set_aside(lease, signals.clone());
+        self.again("set_aside", |_| 1, &self.storage, call).await
     }
 
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {

@@ -130,7 +130,7 @@ async fn prune(stage: &Stage, limit: usize) -> usize {
 
 async fn keeps_children_until_their_parent_has_ended(stage: Stage) {
     let parent = stage.in_state(State::Waiting).await.id;
-    let of = |id| NewJob { parent: Some(Parent { id, branch: 0 }), ..stage.own_job() };
+    let of = |id| NewJob { parent: Some(Parent::new(id, 0)), ..stage.own_job() };
     let (child, orphan) = (of(parent), of(super::stage::job_id(99)));
     for job in [child.clone(), orphan.clone()] {
         stage.enqueue(job.clone()).await;

@@ -16,7 +16,7 @@ chapter!("reclaim":
     takes_over_at_the_millisecond_and_not_before,
     raises_the_epoch_and_charges_no_attempt,
     shuts_out_the_old_holder,
-    the_new_holder_settles_under_its_own_name,
+    the_log_names_the_worker_that_was_lost,
     takes_the_longest_expired_first_within_the_limit,
     takes_over_again_when_the_reclaimer_dies_too,
     leaves_alone_what_is_not_running,
@@ -44,12 +44,7 @@ async fn raises_the_epoch_and_charges_no_attempt(stage: Stage) {
     stage.clock.advance(LEASE * 2);
     let request = ReclaimRequest { lease: ms(777), ..reclaim_request(1) };
     let taken = stage.store.reclaim(request).await.expect("reclaim").jobs;
-    let expected = Job {
-        epoch: job.epoch + 1,
-        worker: Some(worker("reclaimer")),
-        lease_until: Some(stage.now().after(ms(777))),
-        ..job
-    };
+    let expected = Job { epoch: job.epoch + 1, lease_until: Some(stage.now().after(ms(777))), ..job };
     assert_eq!(taken, std::slice::from_ref(&expected));
     assert_eq!(stage.job(expected.id).await, expected);
     assert_eq!(stage.log(expected.id).await, []);
@@ -71,7 +66,7 @@ async fn shuts_out_the_old_holder(stage: Stage) {
     assert_eq!(stage.content().await, before);
 }
 
-async fn the_new_holder_settles_under_its_own_name(stage: Stage) {
+async fn the_log_names_the_worker_that_was_lost(stage: Stage) {
     let job = stage.running().await;
     stage.clock.advance(LEASE);
     let taken = only(stage.reclaim(1).await);
@@ -81,7 +76,7 @@ async fn the_new_holder_settles_under_its_own_name(stage: Stage) {
     };
     assert_eq!(stage.settle_by(settlement).await, Settled::Applied(State::Retrying));
     let log = only(stage.log(job.id).await);
-    assert_eq!((log.epoch, log.worker), (2, Some(worker("reclaimer"))));
+    assert_eq!((log.epoch, log.worker), (2, Some(worker("claimer"))));
     assert_eq!((log.entry.attempt, log.entry.started_at), (1, job.started_at.expect("it started")));
     stage.clock.advance(ms(9));
     let again = stage.claim_own(job.id).await;

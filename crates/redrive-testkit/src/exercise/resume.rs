@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::steps::{Await, Hold, Memory, Swept};
-use redrive_core::{Job, JobId, NewJob, Reason, State, Verdict, Wait};
+use redrive_core::{Job, JobId, Lease, NewJob, Parent, Reason, State, Verdict, Wait};
 
 use super::chapter;
 use super::signals::named;
@@ -22,6 +22,13 @@ chapter!("resume":
     happens_once,
     does_nothing_to_a_job_that_waits_for_nothing,
     the_wait_does_not_count_for_the_budget,
+    any_of_several_signals_ends_a_wait,
+    signals_and_children_are_waited_for_together,
+    a_failure_too_many_ends_the_other_children,
+    a_failure_too_many_leaves_detached_children,
+    a_failure_in_one_fan_out_leaves_the_other_alone,
+    a_parent_goes_before_its_children,
+    a_parent_whose_children_have_ended_is_due_now,
     wakes_who_sleeps,
     a_sweep_resumes_what_nobody_did,
     a_sweep_goes_page_by_page,
@@ -35,12 +42,22 @@ impl Stage {
     /// A job that waits for `until`.
     async fn waiting_for(&self, until: Await, at_most: Option<Duration>) -> Job {
         let running = self.running().await;
-        self.settle(running.lease(), Verdict::Wait(Wait { until, at_most })).await;
+        self.settle(running.lease(), Verdict::Wait(Wait { at_most, ..Wait::until(until) })).await;
         self.job(running.id).await
     }
 
     async fn resume_job(&self, id: JobId) -> bool {
         only(self.store.resume(vec![id]).await.expect("resume"))
+    }
+
+    /// Children of a job in a branch, each in a queue of its own.
+    async fn fan_out(&self, lease: Lease, branch: u32, count: usize) -> Vec<JobId> {
+        let parent = Some(Parent::new(lease.id, branch));
+        let children: Vec<NewJob> = (0..count).map(|_| NewJob { parent, ..self.own_job() }).collect();
+        let ids = children.iter().map(|child| child.id).collect();
+        let memory = Memory { children, ..Memory::new(lease, step(branch, b"")) };
+        self.store.remember(vec![memory]).await.expect("remember");
+        ids
     }
 
     /// A parent that waits for children in these states, of which `failures_max` may fail.
@@ -119,8 +136,7 @@ async fn a_failure_too_many_ends_a_wait(stage: Stage) {
 
 async fn children_of_another_branch_do_not_count(stage: Stage) {
     let (parent, _) = stage.parent_of(&[State::Succeeded], 0).await;
-    let other = redrive_core::Parent { id: parent, branch: 7 };
-    let stranger = redrive_core::Parent { id: job_id(99), branch: 0 };
+    let (other, stranger) = (Parent::new(parent, 7), Parent::new(job_id(99), 0));
     for parent in [other, stranger] {
         stage.enqueue(NewJob { parent: Some(parent), ..stage.own_job() }).await;
     }
@@ -159,6 +175,101 @@ async fn the_wait_does_not_count_for_the_budget(stage: Stage) {
     stage.signal(job.id, 1, "go", b"").await;
     stage.resume_job(job.id).await;
     assert_eq!(stage.job(job.id).await.began_at, job.began_at.after(ms(70)));
+}
+
+async fn any_of_several_signals_ends_a_wait(stage: Stage) {
+    let both = Await::any(["go", "stop"].map(|name| Await::Signal(named(name)))).expect("a legal wait");
+    for name in ["go", "stop"] {
+        let job = stage.waiting_for(both.clone(), None).await;
+        assert_eq!(job.awaits, Some(both.clone()));
+        stage.signal(job.id, 1, "other", b"").await;
+        assert!(!stage.resume_job(job.id).await);
+        stage.signal(job.id, 2, name, b"").await;
+        stage.clock.advance(ms(30));
+        assert!(stage.resume_job(job.id).await, "{name}");
+        let resumed = stage.job(job.id).await;
+        assert_eq!((resumed.state, resumed.next_run_at, resumed.awaits), (State::Pending, stage.now(), None));
+        assert_eq!(resumed.began_at, job.began_at.after(ms(30)));
+        assert_eq!(stage.pending(job.id, &[name]).await.len(), 1, "a resume takes nothing");
+    }
+}
+
+async fn signals_and_children_are_waited_for_together(stage: Stage) {
+    for by_signal in [true, false] {
+        let lease = stage.running().await.lease();
+        let ids = stage.fan_out(lease, 0, 1).await;
+        let parts = [Await::Signal(named("go")), Await::Children { branch: 0, failures_max: 0 }];
+        let until = Await::any(parts).expect("a legal wait");
+        stage.settle(lease, Verdict::Wait(Wait::until(until.clone()))).await;
+        assert_eq!(stage.job(lease.id).await.awaits, Some(until));
+        assert!(!stage.resume_job(lease.id).await);
+        if by_signal {
+            stage.signal(lease.id, 1, "go", b"").await;
+        } else {
+            stage.lead(ids[0], State::Succeeded).await;
+        }
+        assert!(stage.resume_job(lease.id).await, "by a signal: {by_signal}");
+    }
+}
+
+async fn a_failure_too_many_ends_the_other_children(stage: Stage) {
+    let states = [State::Dead, State::Pending, State::Running, State::Waiting, State::Succeeded];
+    let (parent, children) = stage.parent_of(&states, 0).await;
+    let below = stage.enqueue(NewJob { parent: Some(Parent::new(children[3], 0)), ..stage.own_job() }).await;
+    assert!(stage.resume_job(parent).await);
+    let after = [State::Dead, State::Cancelled, State::Running, State::Cancelled, State::Succeeded];
+    for (id, state) in children.iter().zip(after) {
+        let child = stage.job(*id).await;
+        assert_eq!((child.state, child.cancel_requested), (state, state == State::Running));
+    }
+    assert_eq!(stage.job(below).await.state, State::Cancelled);
+}
+
+async fn a_failure_too_many_leaves_detached_children(stage: Stage) {
+    let (parent, _) = stage.parent_of(&[State::Dead], 0).await;
+    let detached = Parent { detached: true, ..Parent::new(parent, 0) };
+    let id = stage.enqueue(NewJob { parent: Some(detached), ..stage.own_job() }).await;
+    assert!(stage.resume_job(parent).await);
+    let child = stage.job(id).await;
+    assert_eq!((child.state, child.parent), (State::Pending, Some(detached)));
+}
+
+async fn a_failure_in_one_fan_out_leaves_the_other_alone(stage: Stage) {
+    let lease = stage.running().await.lease();
+    let (first, second) = (stage.fan_out(lease, 0, 2).await, stage.fan_out(lease, 1, 1).await);
+    let parts = [0, 1].map(|branch| Await::Children { branch, failures_max: 0 });
+    let until = Await::any(parts).expect("a legal wait");
+    stage.settle(lease, Verdict::Wait(Wait::until(until))).await;
+    stage.lead(first[0], State::Dead).await;
+    assert!(stage.resume_job(lease.id).await);
+    assert_eq!(stage.job(first[1]).await.state, State::Cancelled);
+    assert_eq!(stage.job(second[0]).await.state, State::Pending);
+}
+
+async fn a_parent_goes_before_its_children(stage: Stage) {
+    let parent = stage.enqueue(stage.new_job()).await;
+    let lease = only(stage.claim(1).await).lease();
+    let of = |detached| Some(Parent { detached, ..Parent::new(parent, 0) });
+    let children: Vec<NewJob> =
+        [false, true, true].into_iter().map(|each| NewJob { parent: of(each), ..stage.new_job() }).collect();
+    let memory = Memory { children, ..Memory::new(lease, step(0, b"")) };
+    stage.store.remember(vec![memory]).await.expect("remember");
+    let until = Await::Children { branch: 0, failures_max: 0 };
+    stage.settle(lease, Verdict::Wait(Wait::until(until))).await;
+    stage.clock.advance(ms(20));
+    let rejected = only(stage.claim(1).await);
+    stage.settle(rejected.lease(), Verdict::DeadLetter(Reason::NotRetryable)).await;
+    assert!(stage.resume_job(parent).await);
+    assert_eq!(stage.job(parent).await.next_run_at, stage.now().before(ms(21)));
+    let next: Vec<JobId> = stage.claim(9).await.iter().map(|job| job.id).collect();
+    assert_eq!((next.len(), next[0]), (3, parent), "the parent, then its detached children");
+}
+
+async fn a_parent_whose_children_have_ended_is_due_now(stage: Stage) {
+    let (parent, _) = stage.parent_of(&[State::Succeeded, State::Dead], 5).await;
+    stage.clock.advance(ms(20));
+    assert!(stage.resume_job(parent).await);
+    assert_eq!(stage.job(parent).await.next_run_at, stage.now());
 }
 
 async fn wakes_who_sleeps(stage: Stage) {

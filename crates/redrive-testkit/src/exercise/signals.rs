@@ -12,11 +12,15 @@ use super::steps::step;
 chapter!("signals":
     are_taken_in_the_order_they_came,
     are_taken_by_name_and_job,
-    are_taken_once_each_by_sixteen,
+    are_taken_once_by_sixteen,
+    by_several_names_are_listed_in_the_order_they_came,
+    are_listed_as_long_as_nobody_takes_them,
     are_kept_once_under_an_id,
     that_were_taken_do_not_come_back,
     are_not_taken_under_a_lost_lease,
     are_not_taken_by_a_step_that_was_remembered,
+    that_are_set_aside_are_not_taken,
+    are_not_set_aside_under_a_lost_lease,
     find_every_job_that_has_not_ended,
     that_are_too_large_are_refused,
 );
@@ -34,19 +38,24 @@ impl Stage {
         only(self.store.signal(vec![signal(job, id, name, value)]).await.expect("signal"))
     }
 
-    /// Takes a signal as the step at `place`; its value, if there was one.
+    pub(super) async fn pending(&self, job: JobId, names: &[&str]) -> Vec<Signal> {
+        let names = names.iter().map(|name| named(name)).collect();
+        self.store.pending_signals(job, names, 100).await.expect("pending_signals")
+    }
+
+    /// Takes the oldest signal as the step at `place`; its value, if there was one.
     async fn take(&self, lease: Lease, place: u32, name: &str) -> Option<Vec<u8>> {
-        match only(self.store.remember(vec![taking(lease, place, name)]).await.expect("remember")) {
+        let oldest = self.pending(lease.id, &[name]).await.into_iter().next()?;
+        match only(self.store.remember(vec![taking(lease, place, &oldest)]).await.expect("remember")) {
             Remembered::Kept(step) => Some(step.value),
-            Remembered::NoSignal => None,
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn taking(lease: Lease, place: u32, name: &str) -> Memory {
-    let step = Step { kind: StepKind::Signal, ..step(place, b"") };
-    Memory { takes: Some(named(name)), ..Memory::new(lease, step) }
+pub(super) fn taking(lease: Lease, place: u32, signal: &Signal) -> Memory {
+    let step = Step { kind: StepKind::Signal, ..step(place, &signal.value) };
+    Memory { takes: Some(signal.id), ..Memory::new(lease, step) }
 }
 
 async fn are_taken_in_the_order_they_came(stage: Stage) {
@@ -70,22 +79,43 @@ async fn are_taken_by_name_and_job(stage: Stage) {
     assert_eq!(stage.take(lease, 0, "go").await.as_deref(), Some(&b"mine"[..]));
 }
 
-async fn are_taken_once_each_by_sixteen(stage: Stage) {
+async fn are_taken_once_by_sixteen(stage: Stage) {
     let lease = stage.running().await.lease();
-    for id in 0..10 {
-        stage.signal(lease.id, id, "go", &[id as u8]).await;
-    }
+    let wanted = signal(lease.id, 1, "go", b"a");
+    stage.signal(lease.id, 1, "go", b"a").await;
     let answers = at_once(16, |place| {
-        let store = stage.store.clone();
-        async move { only(store.remember(vec![taking(lease, place as u32, "go")]).await.expect("remember")) }
-    });
-    let mut taken: Vec<u8> = answers
-        .await
-        .into_iter()
-        .filter_map(|answer| if let Remembered::Kept(step) = answer { Some(step.value[0]) } else { None })
-        .collect();
-    taken.sort_unstable();
-    assert_eq!(taken, (0..10).collect::<Vec<u8>>());
+        let (store, taking) = (stage.store.clone(), taking(lease, place as u32, &wanted));
+        async move { only(store.remember(vec![taking]).await.expect("remember")) }
+    })
+    .await;
+    let kept = answers.iter().filter(|answer| matches!(answer, Remembered::Kept(_))).count();
+    let late = answers.iter().filter(|answer| **answer == Remembered::NoSignal).count();
+    assert_eq!((kept, late), (1, 15), "{answers:?}");
+    assert_eq!(stage.recall(lease).await.len(), 1);
+}
+
+async fn by_several_names_are_listed_in_the_order_they_came(stage: Stage) {
+    let lease = stage.running().await.lease();
+    for (id, name) in [(9, "b"), (3, "a"), (5, "c"), (1, "b")] {
+        stage.signal(lease.id, id, name, b"x").await;
+    }
+    let listed = stage.pending(lease.id, &["a", "b"]).await;
+    let expected = [(9, "b"), (3, "a"), (1, "b")].map(|(id, name)| signal(lease.id, id, name, b"x"));
+    assert_eq!(listed, expected);
+    let two = stage.store.pending_signals(lease.id, vec![named("a"), named("b")], 2).await;
+    assert_eq!(two.expect("pending_signals"), expected[..2]);
+    assert_eq!(stage.pending(lease.id, &[]).await, []);
+    assert_eq!(stage.pending(job_id(99), &["a"]).await, []);
+}
+
+async fn are_listed_as_long_as_nobody_takes_them(stage: Stage) {
+    let lease = stage.running().await.lease();
+    stage.signal(lease.id, 1, "go", b"a").await;
+    for _ in 0..2 {
+        assert_eq!(stage.pending(lease.id, &["go"]).await, [signal(lease.id, 1, "go", b"a")]);
+    }
+    stage.take(lease, 0, "go").await;
+    assert_eq!(stage.pending(lease.id, &["go"]).await, []);
 }
 
 async fn are_kept_once_under_an_id(stage: Stage) {
@@ -109,7 +139,8 @@ async fn are_not_taken_under_a_lost_lease(stage: Stage) {
     stage.signal(old.id, 1, "go", b"a").await;
     stage.clock.advance(LEASE);
     let new = only(stage.reclaim(1).await).lease();
-    let late = stage.store.remember(vec![taking(old, 0, "go")]).await.expect("remember");
+    let late = taking(old, 0, &signal(old.id, 1, "go", b"a"));
+    let late = stage.store.remember(vec![late]).await.expect("remember");
     assert_eq!(late, [Remembered::LeaseLost]);
     assert_eq!(stage.take(new, 0, "go").await.as_deref(), Some(&b"a"[..]));
 }
@@ -119,9 +150,31 @@ async fn are_not_taken_by_a_step_that_was_remembered(stage: Stage) {
     stage.signal(lease.id, 1, "go", b"a").await;
     stage.signal(lease.id, 2, "go", b"b").await;
     stage.take(lease, 0, "go").await;
-    let again = only(stage.store.remember(vec![taking(lease, 0, "go")]).await.expect("remember"));
+    let again = taking(lease, 0, &signal(lease.id, 2, "go", b"b"));
+    let again = only(stage.store.remember(vec![again]).await.expect("remember"));
     assert!(matches!(&again, Remembered::Before(step) if step.value == b"a"), "{again:?}");
     assert_eq!(stage.take(lease, 1, "go").await.as_deref(), Some(&b"b"[..]));
+}
+
+async fn that_are_set_aside_are_not_taken(stage: Stage) {
+    let lease = stage.running().await.lease();
+    stage.signal(lease.id, 1, "go", b"bad").await;
+    stage.signal(lease.id, 2, "go", b"good").await;
+    let aside = vec![Uuid::from_u128(1), Uuid::from_u128(77)];
+    assert!(stage.store.set_aside(lease, aside).await.expect("set_aside"));
+    assert_eq!(stage.pending(lease.id, &["go"]).await, [signal(lease.id, 2, "go", b"good")]);
+    let bad = taking(lease, 0, &signal(lease.id, 1, "go", b"bad"));
+    assert_eq!(stage.store.remember(vec![bad]).await.expect("remember"), [Remembered::NoSignal]);
+    assert_eq!(stage.take(lease, 0, "go").await.as_deref(), Some(&b"good"[..]));
+}
+
+async fn are_not_set_aside_under_a_lost_lease(stage: Stage) {
+    let old = stage.running().await.lease();
+    stage.signal(old.id, 1, "go", b"a").await;
+    stage.clock.advance(LEASE);
+    stage.reclaim(1).await;
+    assert!(!stage.store.set_aside(old, vec![Uuid::from_u128(1)]).await.expect("set_aside"));
+    assert_eq!(stage.pending(old.id, &["go"]).await.len(), 1);
 }
 
 async fn find_every_job_that_has_not_ended(stage: Stage) {

@@ -257,7 +257,7 @@ pub(crate) fn claim_request(limit: usize) -> ClaimRequest {
 }
 
 pub(crate) fn reclaim_request(limit: usize) -> ReclaimRequest {
-    ReclaimRequest { worker: worker("reclaimer"), kinds: Vec::new(), limit, lease: LEASE, held: Vec::new() }
+    ReclaimRequest { kinds: Vec::new(), limit, lease: LEASE, held: Vec::new() }
 }
 
 pub(crate) fn settlement(lease: Lease, verdict: Verdict) -> Settlement {

@@ -16,6 +16,7 @@ chapter!("steps":
     children_come_with_their_step,
     children_do_not_come_twice,
     children_do_not_come_under_a_lost_lease,
+    children_do_not_come_once_a_cancel_is_requested,
     go_with_their_job,
     are_forgotten_of_dead_jobs_alone,
     that_are_too_large_are_refused,
@@ -109,7 +110,7 @@ impl Stage {
 
     /// Children of a job's first step.
     pub(super) fn children(&self, lease: Lease, count: usize) -> Vec<NewJob> {
-        let parent = Some(Parent { id: lease.id, branch: 0 });
+        let parent = Some(Parent::new(lease.id, 0));
         (0..count).map(|_| NewJob { parent, ..self.own_job() }).collect()
     }
 }
@@ -145,6 +146,22 @@ async fn children_do_not_come_under_a_lost_lease(stage: Stage) {
     let id = children[0].id;
     let memory = Memory { children, ..Memory::new(lease, step(0, b"late")) };
     assert_eq!(stage.store.remember(vec![memory]).await.expect("remember"), [Remembered::LeaseLost]);
+    assert_eq!(stage.find(id).await, None);
+}
+
+async fn children_do_not_come_once_a_cancel_is_requested(stage: Stage) {
+    let lease = stage.running().await.lease();
+    let kept = Memory { children: stage.children(lease, 1), ..Memory::new(lease, step(0, b"")) };
+    stage.store.remember(vec![kept.clone()]).await.expect("remember");
+    stage.cancel(lease.id).await;
+    let children = stage.children(lease, 1);
+    let id = children[0].id;
+    let late = Memory { children, ..Memory::new(lease, step(1, b"")) };
+    let childless = Memory::new(lease, step(2, b"done"));
+    let answers = stage.store.remember(vec![late, kept, childless.clone()]).await.expect("remember");
+    let expected =
+        [Remembered::CancelRequested, Remembered::Before(step(0, b"")), Remembered::Kept(childless.step)];
+    assert_eq!(answers, expected);
     assert_eq!(stage.find(id).await, None);
 }
 

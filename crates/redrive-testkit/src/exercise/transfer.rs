@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::quota::{Order, Partition};
 use redrive_core::records::Expect;
-use redrive_core::steps::{Memory, Signalled, Step, StepKind};
+use redrive_core::steps::{Memory, Signalled};
 use redrive_core::store::{ClaimRequest, Enqueued, Settlement, Stats};
 use redrive_core::transfer::{
     BEING_FILLED, EXPORT_BYTES_MAX, Exported, Held, Imported, MOVED_AWAY, Parcel, Promise, Received, SEALED,
@@ -18,7 +18,7 @@ use redrive_core::{
 use uuid::Uuid;
 
 use super::chapter;
-use super::signals::named;
+use super::signals::{named, taking};
 use super::stage::{
     LEASE, Stage, at_once, claim_request, entry, ids, job_id, key, ms, only, priority, queue, refused,
     settlement, tenant,
@@ -117,9 +117,8 @@ impl Stage {
             assert_eq!(self.signal(id, n, name, &[n as u8; 3]).await, Signalled::Kept);
         }
         self.store.remember(vec![Memory::new(job.lease(), step(0, b"\0done"))]).await.expect("remember");
-        let taking = Step { kind: StepKind::Signal, ..step(1, b"") };
-        let taking = Memory { takes: Some(named("go")), ..Memory::new(job.lease(), taking) };
-        self.store.remember(vec![taking]).await.expect("remember");
+        let go = self.pending(id, &["go"]).await;
+        self.store.remember(vec![taking(job.lease(), 1, &go[0])]).await.expect("remember");
         let waiting = Verdict::Wait(Wait::until(Await::Signal(named("later"))));
         let said = Settlement {
             error: Some("it broke".to_owned()),
@@ -134,11 +133,15 @@ impl Stage {
 
     /// A parent that waits for children, one that waits for its turn, one with an output, and one of a unique key.
     async fn branches(&self, parent: JobId) {
-        let of = Some(Parent { id: parent, branch: 4 });
+        let of = Some(Parent::new(parent, 4));
         self.enqueue(NewJob { parent: of, ..self.own_job() }).await;
         let children = Verdict::Wait(Wait::until(Await::Children { branch: 4, failures_max: 2 }));
         let waits = self.enqueue(self.own_job()).await;
         self.claim_and_settle(waits, children).await;
+        let several = [Await::Signal(named("go")), Await::Children { branch: 4, failures_max: 2 }];
+        let several = Verdict::Wait(Wait::until(Await::any(several).expect("a legal wait")));
+        let selects = self.enqueue(self.own_job()).await;
+        self.claim_and_settle(selects, several).await;
         let partition = Partition { key: PartitionKey::new("p").expect("legal"), order: Order::Strict };
         for _ in 0..2 {
             let queue = queue("ordered");
@@ -159,7 +162,7 @@ fn full(job: NewJob) -> NewJob {
         tenant: tenant("acme"),
         priority: priority(9),
         payload: vec![0, 159, 146, 150],
-        parent: Some(Parent { id: job_id(77), branch: 3 }),
+        parent: Some(Parent { detached: true, ..Parent::new(job_id(77), 3) }),
         timeout: Some(ms(1_001)),
         lease: Some(ms(60_500)),
         subject: Some("ä.example".to_owned()),

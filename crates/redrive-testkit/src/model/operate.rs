@@ -10,7 +10,7 @@ impl Model {
     /// See [`redrive_core::Store::cancel`].
     pub fn cancel(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Cancelled>, Invalid> {
         check_batch(ids.len())?;
-        Ok(ids.iter().map(|id| self.cancel_tree(*id, now)).collect())
+        Ok(self.cancel_trees(ids, now))
     }
 
     /// See [`redrive_core::Store::redrive`].
@@ -29,52 +29,6 @@ impl Model {
     pub fn discard(&mut self, ids: &[JobId], now: Timestamp) -> Result<Vec<Discarded>, Invalid> {
         check_batch(ids.len())?;
         Ok(ids.iter().map(|id| self.discard_one(*id, now)).collect())
-    }
-
-    /// Cancels a job and, unless it had ended, everything below it.
-    fn cancel_tree(&mut self, id: JobId, now: Timestamp) -> Cancelled {
-        let answer = self.cancel_one(id, now);
-        if matches!(answer, Cancelled::Done | Cancelled::Requested) {
-            for id in self.below(id) {
-                self.cancel_one(id, now);
-            }
-        }
-        answer
-    }
-
-    /// Children and their children, each once.
-    fn below(&self, id: JobId) -> Vec<JobId> {
-        let mut found = vec![id];
-        let mut next = 0;
-        while next < found.len() {
-            let children = self.children.get(&found[next]).into_iter().flatten();
-            let new: Vec<JobId> = children.copied().filter(|child| !found.contains(child)).collect();
-            found.extend(new);
-            next += 1;
-        }
-        found.split_off(1)
-    }
-
-    fn cancel_one(&mut self, id: JobId, now: Timestamp) -> Cancelled {
-        let Some(state) = self.job(id).map(|job| job.state) else {
-            return Cancelled::NotFound;
-        };
-        match state {
-            State::Pending | State::Retrying | State::Waiting => {
-                self.change(id, |row| {
-                    advance(&mut row.job, Event::Cancel);
-                    row.job.finished_at = Some(now);
-                    row.job.awaits = None;
-                });
-                self.pass_on_after(id, now);
-                Cancelled::Done
-            }
-            State::Running => {
-                self.change(id, |row| row.job.cancel_requested = true);
-                Cancelled::Requested
-            }
-            State::Succeeded | State::Dead | State::Cancelled => Cancelled::Ended(state),
-        }
     }
 
     pub(super) fn pass_on_after(&mut self, id: JobId, now: Timestamp) {

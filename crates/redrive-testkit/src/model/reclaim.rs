@@ -34,7 +34,6 @@ impl Model {
             advance(job, Event::Reclaim);
             job.epoch += 1;
             job.lease_until = Some(now.after(request.lease));
-            job.worker = Some(request.worker.clone());
             job.clone()
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redrive_core::lifecycle::Event;
 use redrive_core::store::{Extended, Settled, Settlement, check_batch};
 use redrive_core::verdict::Effect;
-use redrive_core::{Attempt, Entry, Invalid, Job, Lease, Timestamp, Verdict};
+use redrive_core::{Attempt, Entry, Invalid, Job, Lease, State, Timestamp, Verdict};
 
 use super::{Model, Row, advance, whole_ms};
 
@@ -43,6 +43,9 @@ impl Model {
             self.wake_up();
         }
         self.pass_on_after(id, now);
+        if matches!(state, State::Dead | State::Cancelled) {
+            self.end_below(id, now);
+        }
         for job in follow_ups {
             self.add(job, now)?;
         }
@@ -61,7 +64,7 @@ impl Model {
 }
 
 /// Writes a verdict and its log entry onto a row whose lease was checked.
-fn apply(row: &mut Row, settlement: Settlement, now: Timestamp) -> redrive_core::State {
+fn apply(row: &mut Row, settlement: Settlement, now: Timestamp) -> State {
     let effect = settlement.verdict.effect();
     let job = &mut row.job;
     advance(job, event(job, &settlement.verdict, &effect));

@@ -1,10 +1,13 @@
 //! Remembers steps, keeps signals, and resumes what waits for them.
 
+use std::time::Duration;
+
 use redrive_core::lifecycle::Event;
 use redrive_core::steps::{Await, Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
 use redrive_core::store::check_batch;
 use redrive_core::transfer::Received;
-use redrive_core::{Invalid, Job, JobId, State, Timestamp};
+use redrive_core::{Invalid, Job, JobId, Lease, SignalName, State, Timestamp};
+use uuid::Uuid;
 
 use super::{Model, Row, advance};
 
@@ -28,6 +31,26 @@ impl Model {
     pub fn signal(&mut self, signals: Vec<Signal>) -> Result<Vec<Signalled>, Invalid> {
         Signal::check_all(&signals)?;
         Ok(signals.into_iter().map(|signal| self.signal_one(signal)).collect())
+    }
+
+    /// See [`redrive_core::Steps::pending_signals`].
+    pub fn pending_signals(&self, job: JobId, names: &[SignalName], limit: usize) -> Vec<Signal> {
+        let signals = self.rows.get(&job).into_iter().flat_map(|row| &row.signals);
+        let pending = signals.filter(|each| !each.taken && names.contains(&each.name)).cloned();
+        pending.map(|Received { id, name, value, .. }| Signal { job, id, name, value }).take(limit).collect()
+    }
+
+    /// See [`redrive_core::Steps::set_aside`].
+    pub fn set_aside(&mut self, lease: Lease, signals: &[Uuid]) -> Result<bool, Invalid> {
+        check_batch(signals.len())?;
+        if self.held(lease).is_none() {
+            return Ok(false);
+        }
+        let row = self.row(lease.id);
+        for signal in signals {
+            take(row, *signal);
+        }
+        Ok(true)
     }
 
     /// See [`redrive_core::Steps::resume`].
@@ -66,19 +89,21 @@ impl Model {
     }
 
     fn remember_one(&mut self, memory: Memory, now: Timestamp) -> Result<Remembered, Invalid> {
-        let Memory { lease, mut step, children, takes } = memory;
-        if self.held(lease).is_none() {
+        let Memory { lease, step, children, takes } = memory;
+        let Some(cancelling) = self.held(lease).map(|job| job.cancel_requested) else {
             return Ok(Remembered::LeaseLost);
-        }
+        };
         let row = self.row(lease.id);
         if let Some(before) = row.steps.get(&step.place) {
             return Ok(Remembered::Before(before.clone()));
         }
-        if let Some(name) = takes {
-            let mut waiting = row.signals.iter_mut().filter(|each| !each.taken && each.name == name);
-            let Some(oldest) = waiting.next() else { return Ok(Remembered::NoSignal) };
-            oldest.taken = true;
-            step.value = std::mem::take(&mut oldest.value);
+        if cancelling && !children.is_empty() {
+            return Ok(Remembered::CancelRequested);
+        }
+        if let Some(signal) = takes
+            && !take(row, signal)
+        {
+            return Ok(Remembered::NoSignal);
         }
         row.steps.insert(step.place, step.clone());
         for child in children {
@@ -104,27 +129,48 @@ impl Model {
 
     pub(super) fn resume_one(&mut self, id: JobId, now: Timestamp) -> bool {
         let Some(awaits) = self.job(id).and_then(|job| job.awaits.clone()) else { return false };
-        if !self.has_come(id, &awaits, now) {
+        if !awaits.parts().iter().any(|part| self.has_come(id, part, now)) {
             return false;
         }
-        self.change(id, |row| go_on(&mut row.job, &awaits, now));
+        for part in awaits.parts() {
+            if let Await::Children { branch, failures_max } = part
+                && self.has_failed(id, *branch, *failures_max)
+            {
+                self.end_branch(id, *branch, now);
+            }
+        }
+        let ahead = awaits.parts().iter().any(|part| self.has_live_children(id, part));
+        self.change(id, |row| go_on(&mut row.job, &awaits, ahead, now));
         self.wake_up();
         true
     }
 
-    /// Whether what a job waits for is there.
+    /// Whether more children of a fan-out have failed than may.
+    fn has_failed(&self, id: JobId, branch: u32, failures_max: u32) -> bool {
+        let failed =
+            self.branch(id, branch).filter(|job| matches!(job.state, State::Dead | State::Cancelled));
+        failed.count() > failures_max as usize
+    }
+
+    fn has_live_children(&self, id: JobId, awaits: &Await) -> bool {
+        match awaits {
+            Await::Children { branch, .. } => self.branch(id, *branch).any(|child| !child.state.is_final()),
+            Await::Signal(_) | Await::Unhold | Await::Turn | Await::Any(_) => false,
+        }
+    }
+
+    /// Whether one of the things that a job waits for is there.
     fn has_come(&self, id: JobId, awaits: &Await, now: Timestamp) -> bool {
         match awaits {
             Await::Signal(name) => {
                 self.rows[&id].signals.iter().any(|each| !each.taken && each.name == *name)
             }
             Await::Children { branch, failures_max } => {
-                let children: Vec<State> = self.branch(id, *branch).map(|child| child.state).collect();
-                let failed = children.iter().filter(|state| matches!(state, State::Dead | State::Cancelled));
-                children.iter().all(|state| state.is_final()) || failed.count() > *failures_max as usize
+                !self.has_live_children(id, awaits) || self.has_failed(id, *branch, *failures_max)
             }
             Await::Unhold => !self.rows[&id].job.held,
             Await::Turn => self.is_its_turn(id, now),
+            Await::Any(parts) => parts.iter().any(|part| self.has_come(id, part, now)),
         }
     }
 
@@ -177,17 +223,30 @@ impl Model {
     }
 }
 
-/// Makes a job due. The time it has waited moves its budget on; a hold does not bring forward what is due later, and a
-/// wait for a turn changes neither its time nor its budget.
-fn go_on(job: &mut Job, awaits: &Await, now: Timestamp) {
+/// Marks a signal as taken and empties it; false if it is gone or was taken before.
+fn take(row: &mut Row, signal: Uuid) -> bool {
+    let Some(found) = row.signals.iter_mut().find(|each| each.id == signal && !each.taken) else {
+        return false;
+    };
+    found.taken = true;
+    found.value.clear();
+    true
+}
+
+/// Makes a job due, if `ahead` before its children that have not ended. The time it has waited moves its budget on; a hold
+/// does not bring forward what is due later, and a wait for a turn changes neither its time nor its budget.
+fn go_on(job: &mut Job, awaits: &Await, ahead: bool, now: Timestamp) {
     let waited = now.as_ms() - job.next_run_at.as_ms();
     let waited = match awaits {
-        Await::Signal(_) | Await::Children { .. } => waited,
+        Await::Signal(_) | Await::Children { .. } | Await::Any(_) => waited,
         Await::Unhold => waited.max(0),
         Await::Turn => 0,
     };
     job.next_run_at = Timestamp::from_ms(job.next_run_at.as_ms() + waited);
     job.began_at = Timestamp::from_ms(job.began_at.as_ms() + waited);
+    if ahead && let Some(started) = job.started_at {
+        job.next_run_at = job.next_run_at.min(started.before(Duration::from_millis(1)));
+    }
     job.awaits = None;
     if job.state == State::Waiting {
         advance(job, Event::Resume);

@@ -76,6 +76,20 @@ impl Model {
         result
     }
 
+    /// Does something as if every child were detached, or none.
+    pub(crate) fn with_detached<T>(&mut self, detached: bool, act: impl FnOnce(&mut Self) -> T) -> T {
+        let parents: Vec<_> =
+            self.jobs().filter_map(|job| job.parent.map(|parent| (job.id, parent))).collect();
+        for (id, parent) in &parents {
+            self.tamper(*id, |job| job.parent = Some(redrive_core::Parent { detached, ..*parent }));
+        }
+        let result = act(self);
+        for (id, parent) in parents {
+            self.tamper(id, |job| job.parent = Some(parent));
+        }
+        result
+    }
+
     /// Does something as if no job had children.
     pub(crate) fn without_children<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let children = std::mem::take(&mut self.children);

@@ -80,6 +80,9 @@ impl Mutant {
         if self.flaw == Flaw::ReclaimKeepsEpoch {
             return self.tamper_all(claimed, |job| job.epoch -= 1);
         }
+        if self.flaw == Flaw::ReclaimRenames {
+            return self.tamper_all(claimed, |job| job.worker = None);
+        }
         if self.flaw == Flaw::ReclaimCharges {
             return self.tamper_all(claimed, |job| job.attempt += 1);
         }

@@ -11,6 +11,9 @@ impl Mutant {
             let mut aside = self.store.inspect(Clone::clone);
             return self.store.step(|_, now| aside.cancel(&ids, now));
         }
+        if self.flaw == Flaw::DetachedEnded {
+            return self.store.step(|model, now| model.with_detached(false, |model| model.cancel(&ids, now)));
+        }
         if self.flaw == Flaw::CancelLeavesChildren {
             return self.store.step(|model, now| model.without_children(|model| model.cancel(&ids, now)));
         }

@@ -63,6 +63,13 @@ impl Mutant {
         }
     }
 
+    pub(super) async fn flawed_wait_for_cancel(&self, seen: Wake) -> Wake {
+        if self.flaw == Flaw::CancelUnheard && seen != Wake(u64::MAX) {
+            return std::future::pending().await;
+        }
+        self.store.wait_for_cancel(seen).await
+    }
+
     pub(super) async fn flawed_stats(&self) -> Result<Stats, StoreError> {
         let stats = self.store.stats().await?;
         if self.flaw == Flaw::StatsHideDue {

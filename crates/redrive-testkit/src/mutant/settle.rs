@@ -22,6 +22,11 @@ impl Mutant {
         if self.flaw == Flaw::SettleRefusesLate {
             return self.settle_unless_late(settlements);
         }
+        if self.flaw == Flaw::DeathLeavesChildren {
+            return self
+                .store
+                .step(|model, now| model.without_children(|model| model.settle(settlements, now)));
+        }
         if self.flaw == Flaw::TurnLost {
             return self.store.step(|model, now| model.without_turns(|model| model.settle(settlements, now)));
         }

@@ -1,7 +1,7 @@
 //! Flaws of steps, signals and waits.
 
 use redrive_core::steps::{Await, Forgotten, Hold, Memory, Remembered, Signal, Signalled};
-use redrive_core::{JobId, State, Steps, StoreError};
+use redrive_core::{JobId, Lease, State, Steps, StoreError};
 use uuid::Uuid;
 
 use super::{Flaw, Mutant};
@@ -13,6 +13,14 @@ impl Mutant {
     ) -> Result<Vec<Remembered>, StoreError> {
         for memory in &mut memories {
             self.spoil(memory)?;
+        }
+        if self.flaw == Flaw::ChildrenDespiteCancel {
+            self.store.step(|model, _| {
+                memories
+                    .iter()
+                    .for_each(|memory| model.tamper(memory.lease.id, |job| job.cancel_requested = false));
+                Ok(())
+            })?;
         }
         let answers = self.store.remember(memories.clone()).await?;
         if self.flaw == Flaw::SignalTakenTwice {
@@ -49,6 +57,18 @@ impl Mutant {
         self.store.signal(signals).await
     }
 
+    pub(super) async fn flawed_set_aside(
+        &self,
+        mut lease: Lease,
+        signals: Vec<Uuid>,
+    ) -> Result<bool, StoreError> {
+        if self.flaw == Flaw::SetAsideUnfenced {
+            let epoch = self.store.inspect(|model| model.job(lease.id).map(|job| job.epoch));
+            lease.epoch = epoch.unwrap_or(lease.epoch);
+        }
+        self.store.set_aside(lease, signals).await
+    }
+
     pub(super) async fn flawed_resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
         if self.flaw == Flaw::ResumeEarly {
             self.store.step(|model, _| {
@@ -61,6 +81,29 @@ impl Mutant {
                 }
                 Ok(())
             })?;
+        }
+        match self.flaw {
+            Flaw::FailureLeavesSiblings => {
+                return self
+                    .store
+                    .step(|model, now| model.with_detached(true, |model| model.resume(&ids, now)));
+            }
+            Flaw::ParentBehindChildren => {
+                return self.store.step(|model, now| {
+                    let answers = model.resume(&ids, now)?;
+                    ids.iter().for_each(|id| model.tamper(*id, |job| job.next_run_at = now));
+                    Ok(answers)
+                });
+            }
+            Flaw::OnlyFirstAwaited => self.store.step(|model, _| {
+                for id in &ids {
+                    model.tamper(*id, |job| {
+                        job.awaits = job.awaits.take().map(|awaits| awaits.parts()[0].clone())
+                    });
+                }
+                Ok(())
+            })?,
+            _ => {}
         }
         if self.flaw == Flaw::ResumeNever {
             return Ok(vec![false; ids.len()]);

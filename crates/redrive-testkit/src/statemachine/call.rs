@@ -10,7 +10,8 @@ use redrive_core::store::{
     ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Wake,
 };
 use redrive_core::transfer::{BEING_FILLED, Imported, Parcel, SEALED, Slot};
-use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, StoreError, Timestamp};
+use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, SignalName, StoreError, Timestamp};
+use uuid::Uuid;
 
 use crate::clock::START;
 use crate::look_through::look_through;
@@ -38,6 +39,8 @@ pub(super) enum Call {
     Recall(JobId, u32, usize),
     Remember(Vec<Memory>),
     Signal(Vec<Signal>),
+    PendingSignals(JobId, Vec<SignalName>, usize),
+    SetAside(Lease, Vec<Uuid>),
     Resume(Vec<JobId>),
     Sweep(Option<JobId>, usize),
     Hold(Vec<JobId>),
@@ -75,6 +78,8 @@ pub(super) enum Answer {
     Recalled(Vec<Step>),
     Remembered(Vec<Remembered>),
     Signalled(Vec<Signalled>),
+    Pending(Vec<Signal>),
+    SetAside(bool),
     Resumed(Vec<bool>),
     Swept(Swept),
     Held(Vec<Hold>),
@@ -135,6 +140,10 @@ impl Call {
             Self::Recall(id, from, limit) => Answer::Recalled(model.recall(id, from, limit)),
             Self::Remember(memories) => Answer::Remembered(model.remember(memories, now)?),
             Self::Signal(signals) => Answer::Signalled(model.signal(signals)?),
+            Self::PendingSignals(id, names, limit) => {
+                Answer::Pending(model.pending_signals(id, &names, limit))
+            }
+            Self::SetAside(lease, signals) => Answer::SetAside(model.set_aside(lease, &signals)?),
             Self::Resume(ids) => Answer::Resumed(model.resume(&ids, now)?),
             Self::Sweep(after, limit) => Answer::Swept(model.sweep(after, limit, now)?),
             Self::Hold(ids) => Answer::Held(model.hold(&ids)?),
@@ -189,6 +198,10 @@ impl Call {
             Self::Recall(id, from, limit) => Answer::Recalled(store.recall(id, from, limit).await?),
             Self::Remember(memories) => Answer::Remembered(store.remember(memories).await?),
             Self::Signal(signals) => Answer::Signalled(store.signal(signals).await?),
+            Self::PendingSignals(id, names, limit) => {
+                Answer::Pending(store.pending_signals(id, names, limit).await?)
+            }
+            Self::SetAside(lease, signals) => Answer::SetAside(store.set_aside(lease, signals).await?),
             Self::Resume(ids) => Answer::Resumed(store.resume(ids).await?),
             Self::Sweep(after, limit) => Answer::Swept(store.sweep(after, limit).await?),
             Self::Hold(ids) => Answer::Held(store.hold(ids).await?),

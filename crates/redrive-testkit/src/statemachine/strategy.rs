@@ -56,11 +56,13 @@ impl ReferenceStateMachine for Machine {
             6 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
             3 => (filter(now), 1..5usize, 1..6usize).prop_map(|(filter, limit, most)| Call::Look(filter, limit, most)),
             8 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
-            1 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
+            3 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
             8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),
             1 => (id(), 0..3u32, 0..4usize).prop_map(|(id, from, limit)| Call::Recall(id, from, limit)),
             5 => vec_of(signal(leases.clone()), 4).prop_map(Call::Signal),
-            3 => ids().prop_map(Call::Resume),
+            2 => pending_signals().prop_map(|(id, names, limit)| Call::PendingSignals(id, names, limit)),
+            2 => (select(leases.clone()), vec_of(signal_id(), 3)).prop_map(|(lease, ids)| Call::SetAside(lease, ids)),
+            7 => ids().prop_map(Call::Resume),
             2 => (option::of(id()), 0..6usize).prop_map(|(after, limit)| Call::Sweep(after, limit)),
             2 => ids().prop_map(Call::Hold),
             3 => ids().prop_map(Call::Unhold),
@@ -168,8 +170,12 @@ fn subject() -> impl Strategy<Value = String> {
 
 fn reclaim(leases: Vec<Lease>) -> impl Strategy<Value = ReclaimRequest> {
     let held = prop_oneof![1 => Just(Vec::new()), 1 => vec_of(select(leases), 4)];
-    (worker(), kinds(), 0..5usize, span(), held)
-        .prop_map(|(worker, kinds, limit, lease, held)| ReclaimRequest { worker, kinds, limit, lease, held })
+    (kinds(), 0..5usize, span(), held).prop_map(|(kinds, limit, lease, held)| ReclaimRequest {
+        kinds,
+        limit,
+        lease,
+        held,
+    })
 }
 
 fn settlement(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Settlement> {
@@ -194,7 +200,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         5 => span().prop_map(Verdict::Retry),
         2 => span().prop_map(Verdict::Snooze),
         1 => span().prop_map(Verdict::Park),
-        3 => (awaits(), option::of(span())).prop_map(|(until, at_most)| Verdict::Wait(Wait { until, at_most })),
+        6 => (awaits(), option::of(span())).prop_map(|(until, at_most)| Verdict::Wait(Wait { at_most, ..Wait::until(until) })),
         1 => Just(Verdict::Release),
         4 => select(Reason::ALL.to_vec()).prop_map(Verdict::DeadLetter),
         1 => Just(Verdict::Cancel),
@@ -203,15 +209,26 @@ fn verdict() -> impl Strategy<Value = Verdict> {
 
 fn awaits() -> impl Strategy<Value = Await> {
     prop_oneof![
-        3 => signal_name().prop_map(Await::Signal),
-        3 => (0..2u32, 0..3u32).prop_map(|(branch, failures_max)| Await::Children { branch, failures_max }),
+        4 => signal_or_children(),
+        3 => vec_of(signal_or_children(), 3).prop_map(|parts| Await::any(parts).unwrap_or(Await::Unhold)),
         1 => Just(Await::Unhold),
     ]
 }
 
+fn signal_or_children() -> impl Strategy<Value = Await> {
+    prop_oneof![
+        signal_name().prop_map(Await::Signal),
+        (0..2u32, 0..2u32).prop_map(|(branch, failures_max)| Await::Children { branch, failures_max }),
+    ]
+}
+
+fn pending_signals() -> impl Strategy<Value = (JobId, Vec<SignalName>, usize)> {
+    (id(), vec_of(signal_name(), 2), 0..4usize)
+}
+
 fn memory(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Memory> {
     let children = prop_oneof![3 => Just(Vec::new()), 1 => vec_of(new_job(now), 2)];
-    let takes = option::weighted(0.4, signal_name());
+    let takes = option::weighted(0.4, signal_id());
     (select(leases), step(), children, takes).prop_map(|(lease, step, children, takes)| Memory {
         lease,
         step,
@@ -231,14 +248,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn signal(leases: Vec<Lease>) -> impl Strategy<Value = Signal> {
-    (select(leases), 0..6u128, signal_name(), select(vec![&b"x"[..], b"y"])).prop_map(
-        |(lease, id, name, value)| Signal {
-            job: lease.id,
-            id: Uuid::from_u128(id),
-            name,
-            value: value.to_vec(),
-        },
-    )
+    (select(leases), signal_id(), signal_name(), select(vec![&b"x"[..], b"y"]))
+        .prop_map(|(lease, id, name, value)| Signal { job: lease.id, id, name, value: value.to_vec() })
+}
+
+fn signal_id() -> impl Strategy<Value = Uuid> {
+    (0..6u128).prop_map(Uuid::from_u128)
 }
 
 fn entry(now: Timestamp) -> impl Strategy<Value = Entry> {
@@ -390,7 +405,11 @@ fn unique() -> impl Strategy<Value = Unique> {
 }
 
 fn parent() -> impl Strategy<Value = Parent> {
-    (id(), 0..2u32).prop_map(|(id, branch)| Parent { id, branch })
+    (id(), 0..2u32, proptest::bool::weighted(0.2)).prop_map(|(id, branch, detached)| Parent {
+        id,
+        branch,
+        detached,
+    })
 }
 
 fn partition() -> impl Strategy<Value = Partition> {

@@ -226,6 +226,10 @@ impl Store for Rigged {
         self.model.wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.model.wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.enter("stats", 0)?;
         self.model.stats().await
@@ -247,6 +251,21 @@ impl Steps for Rigged {
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         self.enter("signal", signals.len())?;
         self.model.signal(signals).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        self.enter("pending_signals", limit)?;
+        self.model.pending_signals(job, names, limit).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.enter("set_aside", signals.len())?;
+        self.model.set_aside(lease, signals).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
