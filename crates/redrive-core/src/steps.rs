@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::invalid::Invalid;
 use crate::job::{JobId, Lease, NewJob};
 use crate::lifecycle::State;
-use crate::limits::{AWAITS_MAX, BATCH_ITEMS_MAX, STEP_BYTES_MAX};
+use crate::limits::{AWAITS_MAX, BATCH_ITEMS_MAX, NAME_BYTES_MAX, STEP_BYTES_MAX};
 use crate::names::{SignalName, StepName};
 use crate::store::{StoreError, check_batch};
 
@@ -178,6 +178,10 @@ impl Await {
     }
 }
 
+/// From this place on, a step says only that the wait at the place so far below it completed while others could have: a replay
+/// completes it first.
+pub const RACE_PLACES: u32 = 1 << 31;
+
 /// A remembered step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -259,7 +263,9 @@ impl Memory {
 
     /// Refuses what no store would take.
     pub fn check(&self) -> Result<(), Invalid> {
-        if self.step.value.len() > STEP_BYTES_MAX {
+        // A signal may be as long as a result, and a selected one comes with the name of what was selected.
+        let header = if self.step.kind == StepKind::Selected { 2 * NAME_BYTES_MAX } else { 0 };
+        if self.step.value.len() > STEP_BYTES_MAX + header {
             let (length, name) = (self.step.value.len(), &self.step.name);
             let problem = format!(
                 "the result of step \"{name}\" is {length} bytes long, at most {STEP_BYTES_MAX} are allowed"

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Answers, by the start and a part of their text, without which a sequence would prove little.
-    const WANTED: [(&str, &str); 50] = [
+    const WANTED: [(&str, &str); 54] = [
         ("Enqueued", "Created"),
         ("Enqueued", "Existing"),
         ("Enqueued", "Conflict"),
@@ -142,6 +142,10 @@ mod tests {
         ("Recalled", "Step {"),
         ("Remembered", "Before"),
         ("Remembered", "kind: Signal"),
+        ("Remembered", "CancelRequested"),
+        ("Listed", "awaits: Some(Any"),
+        ("Pending", "Signal {"),
+        ("SetAside", "true"),
         ("Signalled", "Ended"),
         ("Resumed", "true"),
         ("Swept", "resumed: [JobId"),

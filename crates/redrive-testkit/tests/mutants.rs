@@ -123,7 +123,7 @@ fn the_model_test_notices_each_flaw() {
     let of_wakes = |flaw: &Flaw| matches!(flaw, Flaw::WakeLost | Flaw::WakeAlways | Flaw::CancelUnheard);
     for (flaw, _) in FLAWS.iter().filter(|(flaw, _)| !of_wakes(flaw)) {
         let noticed = catch_unwind(AssertUnwindSafe(|| {
-            check_against_model(1_000, |clock| async { Mutant::new(ModelStore::new(clock), *flaw) });
+            check_against_model(2_000, |clock| async { Mutant::new(ModelStore::new(clock), *flaw) });
         }));
         if noticed.is_ok() {
             missed.push(flaw);

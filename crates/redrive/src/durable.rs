@@ -6,6 +6,8 @@
 mod fan_out;
 mod history;
 mod pause;
+mod race;
+mod select;
 mod signal;
 mod step;
 mod timer;
@@ -14,7 +16,9 @@ mod version;
 pub use fan_out::{ChildError, CollectAll, FanOut};
 pub(crate) use history::{History, unreadable};
 pub(crate) use pause::Pauses;
+pub use select::{Arm, Select};
 pub use signal::{AwaitSignal, AwaitSignalUntil};
+pub use timer::Sleep;
 
 /// What happens when a handler no longer asks for the steps that were remembered of its job, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

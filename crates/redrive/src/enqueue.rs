@@ -147,6 +147,11 @@ impl Enqueue {
         Self { policy, ..self }
     }
 
+    /// Whether it has an idempotency key or a unique key.
+    pub(crate) fn has_key(&self) -> bool {
+        self.draft.as_ref().is_ok_and(|draft| draft.key.is_some() || draft.unique.is_some())
+    }
+
     /// Puts a legal value into the draft; the first illegal one is kept for when this is awaited.
     pub(crate) fn set<V>(mut self, value: Result<V, Invalid>, put: impl FnOnce(&mut Draft, V)) -> Self {
         match (&mut self.draft, value) {

@@ -104,6 +104,11 @@ impl JobError {
     pub fn cancelled() -> Self {
         Self(Outcome::Cancelled)
     }
+
+    /// The same error once more.
+    pub(crate) fn copy(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
 
 impl fmt::Display for JobError {

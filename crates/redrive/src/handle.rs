@@ -98,7 +98,7 @@ where
         let ended = tokio::select! {
             biased;
             ended = (self.handler)(task, cx) => ended,
-            pause = history.pauses.wanted() => return pause,
+            pause = history.paused() => return pause,
         };
         match ended.and_then(|output| history.left_over().map_or(Ok(output), Err)) {
             Ok(output) => done(&output, T::KIND),

@@ -92,7 +92,9 @@ pub use bodies::INLINE_BYTES_MAX;
 pub use client::Redrive;
 pub use context::Context;
 pub use doctor::doctor;
-pub use durable::{AwaitSignal, AwaitSignalUntil, ChildError, CollectAll, Determinism, FanOut};
+pub use durable::{
+    Arm, AwaitSignal, AwaitSignalUntil, ChildError, CollectAll, Determinism, FanOut, Select, Sleep,
+};
 pub use ending::End;
 pub use enqueue::Enqueue;
 pub use error::{Error, JobError};

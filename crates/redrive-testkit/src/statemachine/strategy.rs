@@ -47,7 +47,7 @@ impl ReferenceStateMachine for Machine {
             14 => vec_of(settlement(leases.clone(), now), 4).prop_map(Call::Settle),
             2 => (vec_of(select(leases.clone()), 4), span()).prop_map(|(leases, lease)| Call::Extend(leases, lease)),
             6 => reclaim(leases.clone()).prop_map(Call::Reclaim),
-            2 => ids().prop_map(Call::Cancel),
+            3 => ids().prop_map(Call::Cancel),
             3 => ids().prop_map(Call::Redrive),
             2 => ids().prop_map(Call::RunNow),
             1 => ids().prop_map(Call::Discard),
@@ -62,7 +62,7 @@ impl ReferenceStateMachine for Machine {
             5 => vec_of(signal(leases.clone()), 4).prop_map(Call::Signal),
             2 => pending_signals().prop_map(|(id, names, limit)| Call::PendingSignals(id, names, limit)),
             2 => (select(leases.clone()), vec_of(signal_id(), 3)).prop_map(|(lease, ids)| Call::SetAside(lease, ids)),
-            7 => ids().prop_map(Call::Resume),
+            7 => vec_of(select(waiting(play)), 3).prop_map(Call::Resume),
             2 => (option::of(id()), 0..6usize).prop_map(|(after, limit)| Call::Sweep(after, limit)),
             2 => ids().prop_map(Call::Hold),
             3 => ids().prop_map(Call::Unhold),
@@ -103,10 +103,20 @@ fn logged(play: &Play) -> Vec<JobId> {
     logged.chain([job_id(JOBS)]).collect()
 }
 
+/// Jobs that wait for something, those that wait for children more often, and one that does not exist.
+fn waiting(play: &Play) -> Vec<JobId> {
+    let waiting = play.model.jobs().filter_map(|job| job.awaits.as_ref().map(|awaits| (job.id, awaits)));
+    let weigh = |awaits: &Await| {
+        let children = awaits.parts().iter().filter(|part| matches!(part, Await::Children { .. })).count();
+        1 + 3 * children
+    };
+    waiting.flat_map(|(id, awaits)| vec![id; weigh(awaits)]).chain([job_id(JOBS)]).collect()
+}
+
 fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
     let who = (id(), name(["", "acme"]), queue(), kind(), 4..7u8, name(["default", "strict"]));
     let keys =
-        (option::weighted(0.3, key()), option::weighted(0.3, unique()), option::weighted(0.4, parent()));
+        (option::weighted(0.3, key()), option::weighted(0.3, unique()), option::weighted(0.6, parent()));
     let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), keys, start(now));
     let own_lease = option::weighted(0.2, select(vec![LEASE_MIN, 2 * LEASE_MIN]));
     let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, subject()));
@@ -218,7 +228,7 @@ fn awaits() -> impl Strategy<Value = Await> {
 fn signal_or_children() -> impl Strategy<Value = Await> {
     prop_oneof![
         signal_name().prop_map(Await::Signal),
-        (0..2u32, 0..2u32).prop_map(|(branch, failures_max)| Await::Children { branch, failures_max }),
+        (branch(), 0..2u32).prop_map(|(branch, failures_max)| Await::Children { branch, failures_max }),
     ]
 }
 
@@ -404,8 +414,14 @@ fn unique() -> impl Strategy<Value = Unique> {
         .prop_map(|(key, rule)| Unique { key: UniqueKey::new(key).expect("a legal name"), rule })
 }
 
+fn branch() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => Just(0), 1 => Just(1)]
+}
+
+/// A few parents, so that children have siblings.
 fn parent() -> impl Strategy<Value = Parent> {
-    (id(), 0..2u32, proptest::bool::weighted(0.2)).prop_map(|(id, branch, detached)| Parent {
+    let id = prop_oneof![3 => (0..3u128).prop_map(job_id), 1 => id()];
+    (id, branch(), proptest::bool::weighted(0.2)).prop_map(|(id, branch, detached)| Parent {
         id,
         branch,
         detached,

@@ -10,8 +10,9 @@ use redrive_core::{Await, Job, JobId, NewJob, Parent, Reason, State};
 use uuid::Uuid;
 
 use super::history::Place;
-use super::pause::Pause;
-use crate::{Context, Enqueue, JobError, Task};
+use super::pause::{Busy, Pause};
+use super::race::Contender;
+use crate::{Context, Enqueue, Error, JobError, Task};
 
 impl Context {
     /// Enqueues a child for each task and waits until they have ended, without holding the worker. The results stand in
@@ -19,6 +20,9 @@ impl Context {
     ///
     /// The first child that is dead or cancelled fails it: the others are cancelled, and the error cannot be cured by
     /// another attempt. See [`FanOut::collect_all`] and [`FanOut::threshold`] for other ways.
+    ///
+    /// Children end with the job: if it is cancelled or dead before they have ended, they are cancelled too, except with
+    /// [`FanOut::detach`]. A job whose cancel was requested gets no more children.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -36,7 +40,7 @@ impl Context {
     /// ```
     pub fn fan_out<T: Task>(&self, tasks: impl IntoIterator<Item = T>) -> FanOut<'_, T> {
         let children = tasks.into_iter().map(|task| self.redrive().enqueue(task)).collect();
-        FanOut { cx: self, children, task: PhantomData }
+        FanOut { cx: self, children, detached: false, task: PhantomData }
     }
 }
 
@@ -45,14 +49,23 @@ impl Context {
 pub struct FanOut<'a, T> {
     cx: &'a Context,
     children: Vec<Enqueue>,
+    detached: bool,
     task: PhantomData<fn() -> T>,
 }
 
 impl<'a, T: Task> FanOut<'a, T> {
     /// Changes how each child is enqueued: its queue, its priority, its policy.
+    ///
+    /// A child cannot have an idempotency key or a unique key: the fan-out is rejected before anything is stored. It enqueues
+    /// each child once by itself, and a key might lead to a job that is not its child.
     pub fn each(self, change: impl FnMut(Enqueue) -> Enqueue) -> Self {
         let children = self.children.into_iter().map(change).collect();
         Self { children, ..self }
+    }
+
+    /// Lets the children go on when the job is cancelled or dead, or when the fan-out has failed.
+    pub fn detach(self) -> Self {
+        Self { detached: true, ..self }
     }
 
     /// Waits for every child, whatever becomes of it.
@@ -72,7 +85,7 @@ impl<'a, T: Task> IntoFuture for FanOut<'a, T> {
 
     fn into_future(self) -> Self::IntoFuture {
         let needed = self.children.len();
-        let join = Join::enter::<T>(self.cx, self.children, needed);
+        let join = Join::enter(self, needed);
         Box::pin(async move {
             let results = join?.run::<T>().await?;
             results.into_iter().map(|result| result.map_err(JobError::reject)).collect()
@@ -92,8 +105,7 @@ impl<'a, T: Task> IntoFuture for CollectAll<'a, T> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { fan_out, needed } = self;
-        let join = Join::enter::<T>(fan_out.cx, fan_out.children, needed);
+        let join = Join::enter(self.fan_out, self.needed);
         Box::pin(async move { join?.run::<T>().await })
     }
 }
@@ -114,7 +126,7 @@ pub enum ChildError {
     /// It was cancelled, or discarded.
     #[error("child {0} was cancelled")]
     Cancelled(JobId),
-    /// It had not ended when enough others had failed.
+    /// It had not ended when too many others had failed.
     #[error("child {0} was given up")]
     GivenUp(JobId),
     /// What it returned is not what the parent expects.
@@ -130,50 +142,63 @@ pub enum ChildError {
 /// A fan-out on its way: the places of its steps, a thousand children each.
 struct Join<'a> {
     cx: &'a Context,
+    contender: Contender<'a>,
     children: Vec<Enqueue>,
     places: Vec<Place>,
+    detached: bool,
     failures_max: usize,
 }
 
 impl<'a> Join<'a> {
     /// Takes a place for each thousand children.
-    fn enter<T: Task>(cx: &'a Context, children: Vec<Enqueue>, needed: usize) -> Result<Self, JobError> {
+    fn enter<T: Task>(fan_out: FanOut<'a, T>, needed: usize) -> Result<Self, JobError> {
+        let FanOut { cx, children, detached, .. } = fan_out;
+        let contender = cx.history.races.enter();
         let name = format!("fan out {} {}", children.len(), T::KIND);
         let places = (0..children.len().div_ceil(BATCH_ITEMS_MAX))
             .map(|_| cx.history.enter(&name, &[StepKind::Children]));
         let places = places.collect::<Result<_, _>>()?;
+        children.iter().try_for_each(|child| refuse_keys(child.has_key()))?;
         let failures_max = children.len().checked_sub(needed);
         let failures_max = failures_max.ok_or_else(|| {
             JobError::reject(format_args!("{needed} of {} children cannot succeed", children.len()))
         })?;
-        Ok(Self { cx, children, places, failures_max })
+        Ok(Self { cx, contender, children, places, detached, failures_max })
     }
 
-    async fn run<T: Task>(self) -> Result<Vec<Result<T::Output, ChildError>>, JobError> {
-        let Some(branch) = self.places.first().map(|place| place.at) else { return Ok(Vec::new()) };
-        let (cx, failures_max) = (self.cx, self.failures_max);
+    async fn run<T: Task>(mut self) -> Result<Vec<Result<T::Output, ChildError>>, JobError> {
+        let Some(first) = self.places.first() else { return Ok(Vec::new()) };
+        let (cx, branch) = (self.cx, first.at);
+        if cx.history.has_won(first) {
+            self.contender.decide();
+        }
+        let busy = cx.history.pauses.busy();
         let (ids, spawned) = self.spawn(branch).await?;
         if spawned {
             // Nothing can have ended yet that resume would not notice.
-            return wait(cx, branch, failures_max).await;
+            return self.wait(branch, busy).await;
         }
         let children = look(cx, &ids).await?;
         let failed = children.iter().filter(|child| has_failed(child.as_ref())).count();
-        if failed > failures_max {
-            let results = ids.iter().zip(children).map(|(id, child)| result::<T>(*id, child));
-            return Err(give_up(cx, &ids, failed, results.collect()).await);
+        let has_failed = failed > self.failures_max;
+        if !has_failed && children.iter().flatten().any(|child| !child.state.is_final()) {
+            return self.wait(branch, busy).await;
         }
-        if children.iter().flatten().any(|child| !child.state.is_final()) {
-            return wait(cx, branch, failures_max).await;
+        let _turn = self.contender.turn().await;
+        if let Some(first) = self.places.first() {
+            cx.history.win(first, &self.contender).await?;
+        }
+        if has_failed {
+            return Err(self.give_up::<T>(&ids, children).await);
         }
         Ok(ids.iter().zip(children).map(|(id, child)| result::<T>(*id, child)).collect())
     }
 
     /// Enqueues the children that are not there yet; says which there are, and whether some are new.
-    async fn spawn(self, branch: u32) -> Result<(Vec<JobId>, bool), JobError> {
-        let parent = Parent { id: self.cx.job.id, branch };
+    async fn spawn(&mut self, branch: u32) -> Result<(Vec<JobId>, bool), JobError> {
+        let parent = Parent { detached: self.detached, ..Parent::new(self.cx.job.id, branch) };
         let (mut ids, mut spawned) = (Vec::new(), false);
-        let mut children = self.children.into_iter();
+        let mut children = std::mem::take(&mut self.children).into_iter();
         for place in &self.places {
             let chunk: Vec<Enqueue> = children.by_ref().take(BATCH_ITEMS_MAX).collect();
             let step = match &place.before {
@@ -187,26 +212,74 @@ impl<'a> Join<'a> {
         }
         Ok((ids, spawned))
     }
+
+    async fn wait<T>(&mut self, branch: u32, busy: Busy<'_>) -> T {
+        // A child that was given a fresh run is waited for again.
+        self.contender.undecide();
+        let failures_max = u32::try_from(self.failures_max).unwrap_or(u32::MAX);
+        let until = Some(Await::Children { branch, failures_max });
+        self.cx.history.pauses.pause(Pause { until, deadline: None }, busy).await
+    }
+
+    /// Cancels what is left of a fan-out that has failed, unless it is detached, and says why it has failed.
+    async fn give_up<T: Task>(&self, ids: &[JobId], children: Vec<Option<Job>>) -> JobError {
+        let live = children.iter().flatten().filter(|child| !child.state.is_final() && !self.detached);
+        let live: Vec<JobId> = live.map(|child| child.id).collect();
+        for batch in live.chunks(BATCH_ITEMS_MAX) {
+            if let Err(error) = self.cx.redrive().backend().cancel(batch.to_vec()).await {
+                return JobError::from(error);
+            }
+        }
+        let results = ids.iter().zip(children).map(|(id, child)| result::<T>(*id, child));
+        why_failed(ids.len(), &results.filter_map(Result::err).collect::<Vec<_>>())
+    }
+}
+
+/// Says why a fan-out has failed. Those that failed of themselves say more than those that were cancelled because of them.
+fn why_failed(children: usize, errors: &[ChildError]) -> JobError {
+    let count = |which: fn(&ChildError) -> bool| errors.iter().filter(|error| which(error)).count();
+    let is_dead = |error: &ChildError| matches!(error, ChildError::Dead { .. });
+    let is_cancelled = |error: &ChildError| matches!(error, ChildError::Cancelled(_));
+    let (failed, first) = match errors.iter().find(|error| is_dead(error)) {
+        Some(first) => (count(is_dead), Some(first)),
+        None => (count(is_cancelled), errors.iter().find(|error| is_cancelled(error))),
+    };
+    let first = first.map_or(String::new(), |first| format!(": {first}"));
+    JobError::reject(format_args!("{failed} of {children} children failed{first}"))
 }
 
 async fn add(cx: &Context, place: &Place, chunk: Vec<Enqueue>, parent: Parent) -> Result<Step, JobError> {
     let mut jobs = Vec::with_capacity(chunk.len());
     for enqueue in chunk {
-        let (_, job) = enqueue.job().await?;
+        let (_, job) = enqueue.job().await.map_err(refused)?;
+        // A middleware may have given it one.
+        refuse_keys(job.unique.is_some() || job.idempotency.is_some())?;
         jobs.push(NewJob { parent: Some(parent), ..job });
     }
     let ids = jobs.iter().flat_map(|job| job.id.0.into_bytes()).collect();
     cx.history.keep_with(place, StepKind::Children, ids, jobs).await
 }
 
-fn read_ids(step: &Step) -> impl Iterator<Item = JobId> {
-    step.value.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).map(JobId)
+/// A value that is not legal stays so in every attempt; anything else may pass.
+fn refused(error: Error) -> JobError {
+    match error {
+        Error::Invalid(invalid) => JobError::reject(invalid),
+        error => error.into(),
+    }
 }
 
-async fn wait<T>(cx: &Context, branch: u32, failures_max: usize) -> T {
-    let failures_max = u32::try_from(failures_max).unwrap_or(u32::MAX);
-    let until = Await::Children { branch, failures_max };
-    cx.history.pauses.pause(Pause { until: Some(until), at_most: None }).await
+fn refuse_keys(has_key: bool) -> Result<(), JobError> {
+    if has_key {
+        return Err(JobError::reject(
+            "a child of a fan-out cannot have an idempotency key or a unique key: it is enqueued once anyway, and a key \
+             might lead to a job that is not a child; leave the key out, or enqueue the job in a step of its own",
+        ));
+    }
+    Ok(())
+}
+
+fn read_ids(step: &Step) -> impl Iterator<Item = JobId> {
+    step.value.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).map(JobId)
 }
 
 async fn look(cx: &Context, ids: &[JobId]) -> Result<Vec<Option<Job>>, JobError> {
@@ -219,24 +292,6 @@ async fn look(cx: &Context, ids: &[JobId]) -> Result<Vec<Option<Job>>, JobError>
 
 fn has_failed(child: Option<&Job>) -> bool {
     child.is_none_or(|child| matches!(child.state, State::Dead | State::Cancelled))
-}
-
-/// Cancels what is left of a fan-out that has failed, and says why it has.
-async fn give_up<T>(
-    cx: &Context,
-    ids: &[JobId],
-    failed: usize,
-    results: Vec<Result<T, ChildError>>,
-) -> JobError {
-    let why =
-        results.into_iter().filter_map(Result::err).find(|error| !matches!(error, ChildError::GivenUp(_)));
-    for batch in ids.chunks(BATCH_ITEMS_MAX) {
-        if let Err(error) = cx.redrive().backend().cancel(batch.to_vec()).await {
-            return JobError::from(error);
-        }
-    }
-    let why = why.map_or(String::new(), |why| format!(": {why}"));
-    JobError::reject(format_args!("{failed} of {} children failed{why}", ids.len()))
 }
 
 fn result<T: Task>(id: JobId, child: Option<Job>) -> Result<T::Output, ChildError> {

@@ -1,15 +1,19 @@
 //! What a job has done so far, and the places that its handler has asked for in this attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive_core::limits::PAGE_ITEMS_MAX;
-use redrive_core::steps::{Memory, Remembered, Step, StepKind};
+use redrive_core::steps::{Memory, RACE_PLACES, Remembered, Signal, Step, StepKind};
 use redrive_core::store::Backend;
-use redrive_core::{Lease, NewJob, SignalName, StepName, StoreError, Timestamp};
+use redrive_core::{Lease, NewJob, Outcome, SignalName, StepName, StoreError, Timestamp};
 
+use super::race::{Contender, Races};
 use super::{Determinism, Pauses};
 use crate::JobError;
+
+/// How much of a signal's value a problem shows.
+const SHOWN_CHARS: usize = 200;
 
 /// The memory of one attempt.
 pub(crate) struct History {
@@ -17,6 +21,7 @@ pub(crate) struct History {
     determinism: Determinism,
     known: Mutex<Known>,
     pub(crate) pauses: Pauses,
+    pub(crate) races: Races,
 }
 
 /// What is remembered, and how far the handler has come.
@@ -25,6 +30,8 @@ struct Known {
     steps: BTreeMap<u32, Step>,
     /// Where the handler's next step stands.
     next: u32,
+    /// Places whose wait completed while others could have.
+    won: BTreeSet<u32>,
 }
 
 /// The place of a step that the handler has asked for.
@@ -48,18 +55,24 @@ impl History {
                 let page = store.recall(attempt.job.id, from, PAGE_ITEMS_MAX).await?;
                 let full = page.len() == PAGE_ITEMS_MAX;
                 from = page.last().map_or(from, |step| step.place + 1);
-                known.steps.extend(page.into_iter().map(|step| (step.place, step)));
+                page.into_iter().for_each(|step| known.add(step));
                 if !full {
                     break;
                 }
             }
         }
-        Ok(Self { attempt, determinism, known: Mutex::new(known), pauses: Pauses::default() })
+        Ok(Self {
+            attempt,
+            determinism,
+            known: Mutex::new(known),
+            pauses: Pauses::default(),
+            races: Races::default(),
+        })
     }
 
     /// Takes the next place for a step, `kinds` of which would be it. Code that has changed its order is noticed here.
     pub(crate) fn enter(&self, name: &str, kinds: &[StepKind]) -> Result<Place, JobError> {
-        let name = StepName::new(name)?;
+        let name = StepName::new(name).map_err(JobError::reject)?;
         let mut known = self.lock();
         let at = match self.determinism {
             Determinism::Explicit | Determinism::Strict => known.next_place(),
@@ -77,7 +90,7 @@ impl History {
 
     /// Takes the next place for the version of a change, which no mode finds elsewhere.
     pub(crate) fn enter_version(&self, change: &str) -> Result<Place, JobError> {
-        let name = StepName::new(change)?;
+        let name = StepName::new(change).map_err(JobError::reject)?;
         let mut known = self.lock();
         let (at, before) = (known.next, known.steps.get(&known.next).cloned());
         known.next += 1;
@@ -111,14 +124,75 @@ impl History {
     ) -> Result<Step, JobError> {
         let step = Step { place: place.at, name: place.name.clone(), kind, value };
         let kept = self.remember(Memory { children, ..Memory::new(self.lease(), step) }).await?;
-        kept.ok_or_else(|| JobError::fail("a step without a signal was not remembered for want of one"))
+        kept.ok_or_else(|| {
+            JobError::fail("the store did not remember a step, for want of a signal it did not need")
+        })
     }
 
-    /// Takes a signal as the step at a place, if there is one.
-    pub(crate) async fn take(&self, place: &Place, signal: &SignalName) -> Result<Option<Step>, JobError> {
-        let step =
-            Step { place: place.at, name: place.name.clone(), kind: StepKind::Signal, value: Vec::new() };
-        self.remember(Memory { takes: Some(signal.clone()), ..Memory::new(self.lease(), step) }).await
+    /// Whether the wait at a place has completed while others could have.
+    pub(crate) fn has_won(&self, place: &Place) -> bool {
+        self.lock().won.contains(&place.at)
+    }
+
+    /// Remembers that the wait at a place has completed, if others could have completed instead.
+    pub(crate) async fn win(&self, place: &Place, contender: &Contender<'_>) -> Result<(), JobError> {
+        if !contender.has_rivals() || self.has_won(place) {
+            return Ok(());
+        }
+        let step = Step {
+            place: place.at | RACE_PLACES,
+            name: place.name.clone(),
+            kind: StepKind::Selected,
+            value: Vec::new(),
+        };
+        self.remember(Memory::new(self.lease(), step)).await.map(drop)
+    }
+
+    /// The oldest signal by any of these names that no step has taken.
+    pub(crate) async fn oldest_signal(&self, names: &[SignalName]) -> Result<Option<Signal>, JobError> {
+        let job = self.attempt.job.id;
+        let found = self.store()?.pending_signals(job, names.to_vec(), 1).await;
+        let found = found
+            .map_err(|error| JobError::fail(format_args!("the job's signals cannot be read: {error}")))?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Takes a signal as the step at a place; none if it is gone.
+    pub(crate) async fn take(
+        &self,
+        place: &Place,
+        signal: &Signal,
+        kind: StepKind,
+        value: Vec<u8>,
+    ) -> Result<Option<Step>, JobError> {
+        let step = Step { place: place.at, name: place.name.clone(), kind, value };
+        self.remember(Memory { takes: Some(signal.id), ..Memory::new(self.lease(), step) }).await
+    }
+
+    /// Sets a signal aside that the handler cannot read, and reports it. The handler goes on waiting for another one.
+    pub(crate) async fn set_aside(
+        &self,
+        signal: &Signal,
+        error: impl std::fmt::Display,
+    ) -> Result<(), JobError> {
+        let Signal { name, value, .. } = signal;
+        let shown: String = String::from_utf8_lossy(value).chars().take(SHOWN_CHARS).collect();
+        let problem =
+            format!("signal \"{name}\" was set aside, its value cannot be read: {error}; it was {shown}");
+        match self.store()?.set_aside(self.lease(), vec![signal.id]).await {
+            Ok(true) => {
+                tracing::warn!(job = %self.attempt.job.id, problem);
+                self.pauses.report(problem);
+                Ok(())
+            }
+            Ok(false) => std::future::pending().await,
+            Err(error) => Err(JobError::fail(format_args!("signal \"{name}\" was not set aside: {error}"))),
+        }
+    }
+
+    /// Returns when the handler can only wait: what its attempt comes to.
+    pub(crate) async fn paused(&self) -> Outcome {
+        self.pauses.wanted(|| self.now().unwrap_or_default()).await
     }
 
     async fn remember(&self, memory: Memory) -> Result<Option<Step>, JobError> {
@@ -127,15 +201,16 @@ impl History {
             Ok(answers) => answers.into_iter().next(),
             Err(StoreError::Invalid(invalid)) => return Err(JobError::reject(invalid)),
             Err(error) => {
-                return Err(JobError::fail(format_args!("step {name} was not remembered: {error}")));
+                return Err(JobError::fail(format_args!("step \"{name}\" was not remembered: {error}")));
             }
         };
         match answer {
             Some(Remembered::Kept(step) | Remembered::Before(step)) => {
-                self.lock().steps.insert(step.place, step.clone());
+                self.lock().add(step.clone());
                 Ok(Some(step))
             }
             Some(Remembered::NoSignal) => Ok(None),
+            Some(Remembered::CancelRequested) => Err(JobError::cancelled()),
             // Someone else goes on with the job: nothing that this handler does counts any more.
             Some(Remembered::LeaseLost) => std::future::pending().await,
             None => Err(JobError::fail("the store gave no answer about a step")),
@@ -149,7 +224,7 @@ impl History {
         let first = left.next().filter(|_| self.determinism == Determinism::Strict)?;
         let (at, name, count) = (first.place, &first.name, left.count() + 1);
         Some(JobError::reject(format_args!(
-            "the code has changed: {count} remembered steps were not asked for, the first is {name:?} at place {at}"
+            "the code has changed: {count} remembered steps were not asked for, the first is \"{name}\" at place {at}"
         )))
     }
 
@@ -174,6 +249,14 @@ impl History {
 }
 
 impl Known {
+    fn add(&mut self, step: Step) {
+        if step.place >= RACE_PLACES {
+            self.won.insert(step.place - RACE_PLACES);
+        } else {
+            self.steps.insert(step.place, step);
+        }
+    }
+
     /// The next place; a version that the code no longer asks for is passed over.
     fn next_place(&self) -> u32 {
         let versions = self.steps.range(self.next..).take_while(|(_, step)| step.kind == StepKind::Version);
@@ -191,7 +274,7 @@ impl Known {
 
 fn changed(at: u32, remembered: &StepName, asked: &StepName) -> JobError {
     JobError::fail(format_args!(
-        "the code has changed: place {at} is remembered as step {remembered:?}, the handler asks for {asked:?}; \
+        "the code has changed: place {at} is remembered as step \"{remembered}\", the handler asks for \"{asked}\"; \
          keep the order of steps, or tell old runs from new ones with cx.version"
     ))
 }
@@ -202,5 +285,5 @@ fn without_worker() -> JobError {
 
 /// What was remembered cannot be read as what the code expects now.
 pub(crate) fn unreadable(step: &Step, error: impl std::fmt::Display) -> JobError {
-    JobError::reject(format_args!("what step {:?} has left cannot be read: {error}", step.name))
+    JobError::reject(format_args!("the result of step \"{}\" cannot be read: {error}", step.name))
 }

@@ -14,11 +14,14 @@ use uuid::Uuid;
 
 use super::history::{Place, unreadable};
 use super::pause::Pause;
+use super::race::Contender;
+use super::select::Arm;
 use crate::{Context, Error, JobError, Redrive};
 
 impl Context {
     /// Waits for a signal by this name, without holding the worker. Signals that came before count; they are taken in the
-    /// order in which they came, each once.
+    /// order in which they came, each once. A signal whose value is not a `T` is set aside: the job keeps waiting for a valid
+    /// one, and its last error says so.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -38,31 +41,48 @@ impl Context {
         AwaitSignal { cx: self, name: name.to_owned(), value: PhantomData }
     }
 
-    /// Takes a signal at a place, or waits for it until `deadline`; none when that has passed.
+    /// Takes a signal at a place, or waits for it until `deadline`; none when that has passed. A signal that is no `T` is set
+    /// aside.
     async fn take_signal<T: DeserializeOwned>(
         &self,
         place: &Place,
+        contender: &Contender<'_>,
         name: &str,
         deadline: Option<Timestamp>,
     ) -> Result<Option<T>, JobError> {
         if let Some(step) = &place.before {
             return value(step);
         }
-        let name = SignalName::new(name)?;
-        if let Some(step) = self.history.take(place, &name).await? {
-            return value(&step);
+        let history = &*self.history;
+        let busy = history.pauses.busy();
+        let name = SignalName::new(name).map_err(JobError::reject)?;
+        let names = [name];
+        loop {
+            let turn = contender.turn().await;
+            if let Some(signal) = history.oldest_signal(&names).await? {
+                match serde_json::from_slice::<T>(&signal.value) {
+                    Ok(value) => {
+                        let taken = history.take(place, &signal, StepKind::Signal, signal.value.clone());
+                        if taken.await?.is_some() {
+                            return Ok(Some(value));
+                        }
+                    }
+                    Err(error) => history.set_aside(&signal, error).await?,
+                }
+                continue;
+            }
+            if deadline.is_some_and(|deadline| history.now().is_ok_and(|now| deadline <= now)) {
+                history.keep(place, StepKind::Failed, b"no signal came in time".to_vec()).await?;
+                return Ok(None);
+            }
+            turn.pass_on();
+            let [name] = names;
+            return history.pauses.pause(Pause { until: Some(Await::Signal(name)), deadline }, busy).await;
         }
-        let left =
-            deadline.map(|deadline| Ok::<_, JobError>(deadline.since(self.history.now()?))).transpose()?;
-        if left.is_some_and(|left| left.is_zero()) {
-            let step = self.history.keep(place, StepKind::Failed, b"no signal came in time".to_vec()).await?;
-            return value(&step);
-        }
-        self.history.pauses.pause(Pause { until: Some(Await::Signal(name)), at_most: left }).await
     }
 }
 
-/// What a signal said; none when it was given up.
+/// The value of a signal as it was remembered; none if it did not come in time.
 fn value<T: DeserializeOwned>(step: &Step) -> Result<Option<T>, JobError> {
     match step.kind {
         StepKind::Failed => Ok(None),
@@ -71,7 +91,8 @@ fn value<T: DeserializeOwned>(step: &Step) -> Result<Option<T>, JobError> {
         | StepKind::Children
         | StepKind::Signal
         | StepKind::Deadline
-        | StepKind::Version => {
+        | StepKind::Version
+        | StepKind::Selected => {
             serde_json::from_slice(&step.value).map(Some).map_err(|error| unreadable(step, error))
         }
     }
@@ -90,6 +111,11 @@ impl<'a, T: DeserializeOwned + Send + 'a> AwaitSignal<'a, T> {
     pub fn timeout(self, span: Duration) -> AwaitSignalUntil<'a, T> {
         AwaitSignalUntil { signal: self, span }
     }
+
+    /// Makes it one of the things that [`Context::select`] waits for; `then` turns its value into what that returns.
+    pub fn map<R>(self, then: impl FnOnce(T) -> R + Send + 'a) -> Arm<'a, R> {
+        Arm::signal(self.name, then)
+    }
 }
 
 impl<'a, T: DeserializeOwned + Send + 'a> IntoFuture for AwaitSignal<'a, T> {
@@ -98,8 +124,9 @@ impl<'a, T: DeserializeOwned + Send + 'a> IntoFuture for AwaitSignal<'a, T> {
 
     fn into_future(self) -> Self::IntoFuture {
         let place = self.cx.history.enter(&self.name, &[StepKind::Signal]);
+        let contender = self.cx.history.races.enter();
         Box::pin(async move {
-            let value = self.cx.take_signal(&place?, &self.name, None).await?;
+            let value = self.cx.take_signal(&place?, &contender, &self.name, None).await?;
             value.ok_or_else(|| JobError::reject("a wait for a signal without an end was given up"))
         })
     }
@@ -120,12 +147,15 @@ impl<'a, T: DeserializeOwned + Send + 'a> IntoFuture for AwaitSignalUntil<'a, T>
         let Self { signal: AwaitSignal { cx, name, .. }, span } = self;
         let deadline = cx.history.enter(&name, &[StepKind::Deadline]);
         let place = cx.history.enter(&name, &[StepKind::Signal, StepKind::Failed]);
+        let contender = cx.history.races.enter();
         Box::pin(async move {
+            let busy = cx.history.pauses.busy();
             if span > HORIZON {
                 return Err(JobError::reject("a signal is waited for a year at most"));
             }
             let deadline = cx.deadline(&deadline?, StepKind::Deadline, span).await?;
-            cx.take_signal(&place?, &name, Some(deadline)).await
+            drop(busy);
+            cx.take_signal(&place?, &contender, &name, Some(deadline)).await
         })
     }
 }

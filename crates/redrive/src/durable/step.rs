@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::unreadable;
 use crate::durable::history::Place;
+use crate::durable::race::Contender;
 use crate::{Context, JobError};
 
 impl Context {
@@ -31,7 +32,8 @@ impl Context {
     /// }
     /// ```
     ///
-    /// Steps may run side by side, with `tokio::join!` for instance. Their order is the one in which this is called.
+    /// Steps may run side by side, with `tokio::join!` or `tokio::select!` for instance. Their order is the one in which this
+    /// is called, and `select!` chooses the same one at each replay.
     pub fn step<T, E, F, Fut>(
         &self,
         name: &str,
@@ -44,28 +46,35 @@ impl Context {
         Fut: Future<Output = Result<T, E>> + Send,
     {
         let place = self.history.enter(name, &[StepKind::Done, StepKind::Failed]);
+        let contender = self.history.races.enter();
         async move {
             let place = place?;
             match &place.before {
                 Some(step) => replay(step),
-                None => self.run_step(&place, run).await,
+                None => self.run_step(&place, &contender, run).await,
             }
         }
     }
 
-    async fn run_step<T, E, F, Fut>(&self, place: &Place, run: F) -> Result<T, JobError>
+    async fn run_step<T, E, F, Fut>(
+        &self,
+        place: &Place,
+        contender: &Contender<'_>,
+        run: F,
+    ) -> Result<T, JobError>
     where
         T: Serialize + DeserializeOwned,
         E: Into<JobError>,
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let _running = self.history.pauses.step();
+        let _running = self.history.pauses.busy();
         let (kind, value) = match run().await.map_err(Into::into) {
             Ok(value) => (StepKind::Done, serde_json::to_vec(&value).map_err(JobError::reject)?),
             Err(JobError(Outcome::Reject(failure))) => (StepKind::Failed, failure.message.into_bytes()),
             Err(passing) => return Err(passing),
         };
+        let _turn = contender.turn().await;
         let step = self.history.keep(place, kind, value).await?;
         replay(&step)
     }
@@ -80,6 +89,7 @@ fn replay<T: DeserializeOwned>(step: &Step) -> Result<T, JobError> {
         | StepKind::Children
         | StepKind::Signal
         | StepKind::Deadline
-        | StepKind::Version => serde_json::from_slice(&step.value).map_err(|error| unreadable(step, error)),
+        | StepKind::Version
+        | StepKind::Selected => serde_json::from_slice(&step.value).map_err(|error| unreadable(step, error)),
     }
 }

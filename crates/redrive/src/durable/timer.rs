@@ -1,6 +1,8 @@
 //! Sleeps that last for days, across restarts.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task;
 use std::time::Duration;
 
 use redrive_core::Timestamp;
@@ -9,6 +11,8 @@ use redrive_core::steps::StepKind;
 
 use super::history::{Place, unreadable};
 use super::pause::Pause;
+use super::race::Contender;
+use super::select::Arm;
 use crate::{Context, JobError};
 
 impl Context {
@@ -27,15 +31,10 @@ impl Context {
     ///     cx.step("remind", || mail("your trial ends")).await
     /// }
     /// ```
-    pub fn sleep(&self, span: Duration) -> impl Future<Output = Result<(), JobError>> + Send + use<'_> {
+    pub fn sleep(&self, span: Duration) -> Sleep<'_> {
         let place = self.history.enter("sleep", &[StepKind::Timer]);
-        async move {
-            if span > HORIZON {
-                return Err(JobError::reject("a sleep lasts at most a year"));
-            }
-            let until = self.deadline(&place?, StepKind::Timer, span).await?;
-            self.sleep_to(until).await
-        }
+        let start = Start { place, contender: self.history.races.enter() };
+        Sleep { cx: self, span, start: Some(start), running: None }
     }
 
     /// The instant that is remembered at a place; on the first attempt that comes there, `span` from now.
@@ -56,11 +55,67 @@ impl Context {
         text.parse().map(Timestamp::from_ms).map_err(|error| unreadable(&step, error))
     }
 
-    async fn sleep_to(&self, until: Timestamp) -> Result<(), JobError> {
-        let left = until.since(self.history.now()?);
-        if left.is_zero() {
+    async fn run_sleep(&self, span: Duration, start: Start<'_>) -> Result<(), JobError> {
+        let Start { place, mut contender } = start;
+        let place = place?;
+        let history = &*self.history;
+        if history.has_won(&place) {
+            contender.decide();
             return Ok(());
         }
-        self.history.pauses.pause(Pause { until: None, at_most: Some(left) }).await
+        let busy = history.pauses.busy();
+        let deadline = self.timer(&place, span).await?;
+        if deadline > history.now()? {
+            return history.pauses.pause(Pause { until: None, deadline: Some(deadline) }, busy).await;
+        }
+        let _turn = contender.turn().await;
+        history.win(&place, &contender).await
+    }
+
+    /// When the sleep at a place ends.
+    pub(super) async fn timer(&self, place: &Place, span: Duration) -> Result<Timestamp, JobError> {
+        if span > HORIZON {
+            return Err(JobError::reject("a sleep lasts at most a year"));
+        }
+        self.deadline(place, StepKind::Timer, span).await
+    }
+}
+
+/// A sleep; await it, or hand it to [`Context::select`] with [`Sleep::map`].
+#[must_use = "a handler sleeps when this is awaited"]
+pub struct Sleep<'a> {
+    cx: &'a Context,
+    span: Duration,
+    /// What it starts with, until it is first polled.
+    start: Option<Start<'a>>,
+    running: Option<Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + 'a>>>,
+}
+
+struct Start<'a> {
+    place: Result<Place, JobError>,
+    contender: Contender<'a>,
+}
+
+impl<'a> Sleep<'a> {
+    /// Makes it one of the things that [`Context::select`] waits for; `then` makes what that returns.
+    pub fn map<R>(self, then: impl FnOnce(()) -> R + Send + 'a) -> Arm<'a, R> {
+        let place = self.start.map(|start| start.place);
+        let place =
+            place.unwrap_or_else(|| Err(JobError::reject("a sleep was awaited before it was selected")));
+        Arm::sleep(place, self.span, then)
+    }
+}
+
+impl Future for Sleep<'_> {
+    type Output = Result<(), JobError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> task::Poll<Self::Output> {
+        if let Some(start) = self.start.take() {
+            self.running = Some(Box::pin(self.cx.run_sleep(self.span, start)));
+        }
+        match &mut self.running {
+            Some(running) => running.as_mut().poll(cx),
+            None => task::Poll::Pending,
+        }
     }
 }

@@ -100,13 +100,7 @@ impl Driver {
 
 /// The store's time and how far its wake-ups have come: a request for no lease at all brings both.
 async fn ask_for_time(redrive: &Redrive) -> Result<Claimed, StoreError> {
-    let nothing = ReclaimRequest {
-        worker: "schedules".parse()?,
-        kinds: Vec::new(),
-        limit: 0,
-        lease: Duration::ZERO,
-        held: Vec::new(),
-    };
+    let nothing = ReclaimRequest { kinds: Vec::new(), limit: 0, lease: Duration::ZERO, held: Vec::new() };
     redrive.backend().reclaim(nothing).await
 }
 

@@ -1,0 +1,247 @@
+//! Waiting for whichever of several things comes first.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use redrive_core::steps::{Signal, Step, StepKind};
+use redrive_core::{Await, SignalName, Timestamp};
+use serde::de::DeserializeOwned;
+
+use super::history::{Place, unreadable};
+use super::pause::Pause;
+use super::race::Contender;
+use crate::{Context, JobError};
+
+impl Context {
+    /// Waits for whichever of several signals and sleeps comes first, without holding the worker, and remembers which one it
+    /// was: a replay returns the same one. The other signals are not taken; a later wait finds them.
+    ///
+    /// ```
+    /// # use redrive::{Context, JobError, Task};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { id: u64 }
+    /// # impl Task for Order { const KIND: &'static str = "order"; type Output = String; }
+    /// enum Next { Paid(u64), Withdrawn, TimedOut }
+    ///
+    /// async fn order(order: Order, cx: Context) -> Result<String, JobError> {
+    ///     let day = Duration::from_secs(24 * 60 * 60);
+    ///     let next = cx
+    ///         .select([
+    ///             cx.signal::<u64>("paid").map(Next::Paid),
+    ///             cx.signal::<()>("withdrawn").map(|()| Next::Withdrawn),
+    ///             cx.sleep(day).map(|()| Next::TimedOut),
+    ///         ])
+    ///         .await?;
+    ///     Ok(match next {
+    ///         Next::Paid(cents) => format!("paid {cents}"),
+    ///         Next::Withdrawn => "withdrawn".to_owned(),
+    ///         Next::TimedOut => "not paid within a day".to_owned(),
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// Of the signals that are there, the one that came first counts. A signal that is there counts before a sleep that is
+    /// over. A signal whose value cannot be read is set aside, as by [`Context::signal`].
+    ///
+    /// `tokio::select!` over waits and steps of the same context chooses the same one at each replay too. It costs one more
+    /// write, and unlike here it may also have [`Context::step`] and [`Context::fan_out`] in it.
+    pub fn select<'a, T>(&'a self, arms: impl IntoIterator<Item = Arm<'a, T>>) -> Select<'a, T> {
+        Select { cx: self, arms: arms.into_iter().collect() }
+    }
+}
+
+/// One of the things that [`Context::select`] waits for. Made by `map` on a signal or a sleep.
+#[must_use = "an arm does nothing until it is selected from"]
+pub struct Arm<'a, T>(Kind<'a, T>);
+
+enum Kind<'a, T> {
+    Signal { name: String, read: Read<'a, T> },
+    Sleep { place: Result<Place, JobError>, span: Duration, then: Box<dyn FnOnce() -> T + Send + 'a> },
+}
+
+/// Reads the value of a signal. It is called again after a value that it could not read.
+type Read<'a, T> = Box<dyn FnMut(&[u8]) -> Result<T, serde_json::Error> + Send + 'a>;
+
+impl<'a, T> Arm<'a, T> {
+    pub(super) fn signal<V: DeserializeOwned>(name: String, then: impl FnOnce(V) -> T + Send + 'a) -> Self {
+        let mut then = Some(then);
+        let read = move |json: &[u8]| {
+            let value: V = serde_json::from_slice(json)?;
+            let then = then.take().ok_or_else(|| serde::de::Error::custom("the signal was read before"))?;
+            Ok(then(value))
+        };
+        Self(Kind::Signal { name, read: Box::new(read) })
+    }
+
+    pub(super) fn sleep(
+        place: Result<Place, JobError>,
+        span: Duration,
+        then: impl FnOnce(()) -> T + Send + 'a,
+    ) -> Self {
+        Self(Kind::Sleep { place, span, then: Box::new(move || then(())) })
+    }
+
+    /// What it is called in what is remembered.
+    fn label(&self) -> &str {
+        match &self.0 {
+            Kind::Signal { name, .. } => name,
+            Kind::Sleep { .. } => "sleep",
+        }
+    }
+}
+
+/// A wait for whichever of several things comes first; await it.
+#[must_use = "the handler waits when this is awaited"]
+pub struct Select<'a, T> {
+    cx: &'a Context,
+    arms: Vec<Arm<'a, T>>,
+}
+
+impl<'a, T: Send + 'a> IntoFuture for Select<'a, T> {
+    type Output = Result<T, JobError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let place = self.cx.history.enter("select", &[StepKind::Selected]);
+        let contender = self.cx.history.races.enter();
+        Box::pin(async move { self.run(place?, contender).await })
+    }
+}
+
+impl<T> Select<'_, T> {
+    async fn run(self, place: Place, contender: Contender<'_>) -> Result<T, JobError> {
+        let Self { cx, mut arms } = self;
+        if let Some(step) = &place.before {
+            return replay(step, arms);
+        }
+        let history = &*cx.history;
+        let busy = history.pauses.busy();
+        let names = names(&arms)?;
+        let sleep = earliest(cx, &mut arms).await?;
+        if names.is_empty() && sleep.is_none() {
+            return Err(JobError::reject("cx.select has nothing to wait for: give it a signal or a sleep"));
+        }
+        loop {
+            let turn = contender.turn().await;
+            if let Some(signal) = history.oldest_signal(&names).await? {
+                if let Some(value) = take(cx, &place, &mut arms, &signal).await? {
+                    return Ok(value);
+                }
+                continue;
+            }
+            if let Some((index, deadline)) = sleep
+                && deadline <= history.now()?
+            {
+                let chosen = Chosen { index, label: arms[index].label(), value: b"" };
+                let step = history.keep(&place, StepKind::Selected, chosen.write()).await?;
+                return replay(&step, arms);
+            }
+            turn.pass_on();
+            let parts = names.into_iter().map(Await::Signal);
+            let until = Await::any(parts).ok();
+            return history.pauses.pause(Pause { until, deadline: sleep.map(|(_, at)| at) }, busy).await;
+        }
+    }
+}
+
+/// The names of the signals that are waited for.
+fn names<T>(arms: &[Arm<'_, T>]) -> Result<Vec<SignalName>, JobError> {
+    let signals = arms.iter().filter(|arm| matches!(arm.0, Kind::Signal { .. }));
+    signals.map(|arm| SignalName::new(arm.label()).map_err(JobError::reject)).collect()
+}
+
+/// The sleep that ends first, with its arm.
+async fn earliest<T>(cx: &Context, arms: &mut [Arm<'_, T>]) -> Result<Option<(usize, Timestamp)>, JobError> {
+    let mut earliest: Option<(usize, Timestamp)> = None;
+    for (index, arm) in arms.iter_mut().enumerate() {
+        if let Kind::Sleep { place, span, .. } = &mut arm.0 {
+            let place = place.as_ref().map_err(JobError::copy)?;
+            let deadline = cx.timer(place, *span).await?;
+            if earliest.is_none_or(|(_, first)| deadline < first) {
+                earliest = Some((index, deadline));
+            }
+        }
+    }
+    Ok(earliest)
+}
+
+/// Takes a signal for its arm, or sets it aside if the arm cannot read it; none if the handler must look again.
+async fn take<T>(
+    cx: &Context,
+    place: &Place,
+    arms: &mut [Arm<'_, T>],
+    signal: &Signal,
+) -> Result<Option<T>, JobError> {
+    for (index, arm) in arms.iter_mut().enumerate() {
+        if let Kind::Signal { name, read } = &mut arm.0
+            && name == signal.name.as_str()
+        {
+            let value = match read(&signal.value) {
+                Ok(value) => value,
+                Err(error) => {
+                    cx.history.set_aside(signal, error).await?;
+                    return Ok(None);
+                }
+            };
+            let chosen = Chosen { index, label: name, value: &signal.value };
+            let taken = cx.history.take(place, signal, StepKind::Selected, chosen.write()).await?;
+            return match taken {
+                Some(_) => Ok(Some(value)),
+                None => Err(JobError::fail(format_args!("signal \"{name}\" was gone before it was taken"))),
+            };
+        }
+    }
+    Err(JobError::fail(format_args!("signal \"{}\" was not asked for", signal.name)))
+}
+
+/// Returns what was chosen in an earlier attempt.
+fn replay<T>(step: &Step, arms: Vec<Arm<'_, T>>) -> Result<T, JobError> {
+    let chosen = Chosen::read(&step.value).ok_or_else(|| unreadable(step, "no arm is named"))?;
+    let arm = arms.into_iter().nth(chosen.index).filter(|arm| arm.label() == chosen.label);
+    match arm.map(|arm| arm.0) {
+        Some(Kind::Signal { mut read, .. }) => read(chosen.value).map_err(|error| unreadable(step, error)),
+        Some(Kind::Sleep { then, .. }) => Ok(then()),
+        None => Err(JobError::fail(format_args!(
+            "the code has changed: arm {} of cx.select was \"{}\"; keep the order of the arms, or tell old runs from new \
+             ones with cx.version",
+            chosen.index, chosen.label
+        ))),
+    }
+}
+
+/// What a select has chosen, as it is remembered: the arm's number and name on one line, then the signal's value.
+#[derive(Debug, PartialEq)]
+struct Chosen<'a> {
+    index: usize,
+    label: &'a str,
+    value: &'a [u8],
+}
+
+impl<'a> Chosen<'a> {
+    fn write(&self) -> Vec<u8> {
+        let mut written = format!("{} {}\n", self.index, self.label).into_bytes();
+        written.extend_from_slice(self.value);
+        written
+    }
+
+    fn read(written: &'a [u8]) -> Option<Self> {
+        let end = written.iter().position(|byte| *byte == b'\n')?;
+        let (index, label) = std::str::from_utf8(&written[..end]).ok()?.split_once(' ')?;
+        Some(Self { index: index.parse().ok()?, label, value: &written[end + 1..] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_chosen_is_read_as_it_was_written() {
+        for (label, value) in [("sleep", &b""[..]), ("a b c", b"{\"x\":\n1}"), ("ü", b"\n")] {
+            let chosen = Chosen { index: 12, label, value };
+            assert_eq!(Chosen::read(&chosen.write()), Some(chosen));
+        }
+        assert_eq!(Chosen::read(b"12 no end"), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! A job that ends early ends everything below it; children fail fast.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redrive::{Context, JobError, JobId, Policy, Redrive, State, Task, TaskWorker};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::stage::{job, work};
+use crate::steps::soon;
+use crate::stores::on_every_store;
+
+const MS: Duration = Duration::from_millis(1);
+
+on_every_store!(
+    trees_that_are_cancelled_while_they_grow_leave_nothing,
+    a_parent_that_dies_beside_its_fan_out_takes_its_children_with_it,
+    detached_children_outlive_their_parent,
+    the_first_rejection_keeps_the_other_children_from_running,
+    a_parent_resumes_before_its_other_children,
+    children_with_keys_are_refused_before_anything_is_stored,
+    a_cancel_reaches_a_running_handler_without_a_heartbeat,
+);
+
+#[derive(Serialize, Deserialize)]
+struct Top;
+
+impl Task for Top {
+    const KIND: &'static str = "top";
+    type Output = ();
+    fn policy() -> Policy {
+        soon(1)
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Leaf {
+    n: u32,
+}
+
+impl Task for Leaf {
+    const KIND: &'static str = "leaf";
+    type Output = u32;
+    fn policy() -> Policy {
+        soon(1)
+    }
+}
+
+fn leaves(count: u32) -> impl Iterator<Item = Leaf> {
+    (0..count).map(|n| Leaf { n })
+}
+
+/// How many jobs have not ended.
+async fn live(redrive: &Redrive) -> u64 {
+    let stats = redrive.backend().stats().await.unwrap();
+    [State::Pending, State::Retrying, State::Running, State::Waiting]
+        .into_iter()
+        .map(|state| stats.in_state(state))
+        .sum()
+}
+
+async fn enqueue(redrive: &Redrive) -> JobId {
+    redrive.enqueue(Top).await.unwrap().id()
+}
+
+/// A worker whose heartbeat alone would be too late for the patience of a test.
+fn patient(redrive: &Redrive) -> TaskWorker {
+    let (lease, heartbeat) = (Duration::from_secs(200), Some(Duration::from_secs(60)));
+    let settings = redrive::Settings { lease, heartbeat, ..redrive::Settings::default() };
+    redrive.worker().settings(settings)
+}
+
+async fn trees_that_are_cancelled_while_they_grow_leave_nothing(redrive: Redrive) {
+    let tops: Vec<JobId> = {
+        let mut tops = Vec::new();
+        for _ in 0..8 {
+            tops.push(enqueue(&redrive).await);
+        }
+        tops
+    };
+    let grown = Arc::new(AtomicU32::new(0));
+    let counted = grown.clone();
+    let worker = patient(&redrive)
+        .concurrency(16)
+        .on(move |_: Top, cx: Context| {
+            let grown = counted.clone();
+            async move {
+                // Fan-outs beside each other, so that the parent runs while it grows.
+                for round in 0..1_000 {
+                    let small = cx.fan_out(leaves(5)).each(|leaf| leaf.delay(3_600_000 * MS));
+                    let mut wait = Box::pin(std::future::IntoFuture::into_future(small));
+                    // The children are there once it waits; the handler goes on without them.
+                    let slow = cx.step(&format!("round {round}"), || async {
+                        tokio::time::sleep(5 * MS).await;
+                        Ok::<_, JobError>(())
+                    });
+                    tokio::select! {
+                        done = slow => done?,
+                        ended = &mut wait => drop(ended?),
+                    }
+                    grown.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(())
+            }
+        })
+        .on(|_: Leaf, _: Context| async { Ok(0) });
+    let cancel = async {
+        while grown.load(Ordering::SeqCst) < 40 {
+            tokio::time::sleep(MS).await;
+        }
+        for id in &tops {
+            redrive.cancel(*id).await.unwrap();
+        }
+    };
+    tokio::join!(work(&redrive, worker, &tops), cancel);
+    for id in &tops {
+        assert_eq!(job(&redrive, *id).await.state, State::Cancelled);
+    }
+    assert_eq!(live(&redrive).await, 0);
+}
+
+async fn a_parent_that_dies_beside_its_fan_out_takes_its_children_with_it(redrive: Redrive) {
+    let id = enqueue(&redrive).await;
+    let worker = patient(&redrive)
+        .on(|_: Top, cx: Context| async move {
+            let children = cx.fan_out(leaves(50)).each(|leaf| leaf.delay(3_600_000 * MS));
+            let refused = cx.step("refused", || async {
+                tokio::time::sleep(20 * MS).await;
+                Err::<(), _>(JobError::reject("refused"))
+            });
+            tokio::try_join!(std::future::IntoFuture::into_future(children), refused)?;
+            Ok(())
+        })
+        .on(|_: Leaf, _: Context| async { Ok(0) });
+    work(&redrive, worker, &[id]).await;
+    let top = job(&redrive, id).await;
+    assert_eq!((top.state, top.last_error.as_deref()), (State::Dead, Some("refused")));
+    assert_eq!(live(&redrive).await, 0);
+}
+
+async fn detached_children_outlive_their_parent(redrive: Redrive) {
+    let id = enqueue(&redrive).await;
+    let worker = patient(&redrive).on(|_: Top, cx: Context| async move {
+        let children = cx.fan_out(leaves(3)).detach().each(|leaf| leaf.delay(3_600_000 * MS));
+        let refused = cx.step("refused", || async {
+            tokio::time::sleep(20 * MS).await;
+            Err::<(), _>(JobError::reject("refused"))
+        });
+        tokio::try_join!(std::future::IntoFuture::into_future(children), refused)?;
+        Ok(())
+    });
+    work(&redrive, worker, &[id]).await;
+    assert_eq!(live(&redrive).await, 3);
+}
+
+async fn the_first_rejection_keeps_the_other_children_from_running(redrive: Redrive) {
+    let id = enqueue(&redrive).await;
+    let ran = Arc::new(AtomicU32::new(0));
+    let counted = ran.clone();
+    let worker = patient(&redrive)
+        .concurrency(8)
+        .on(|_: Top, cx: Context| async move { cx.fan_out(leaves(1_500)).await.map(drop) })
+        .on(move |leaf: Leaf, _: Context| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                if leaf.n == 3 {
+                    return Err(JobError::reject("bad leaf"));
+                }
+                tokio::time::sleep(200 * MS).await;
+                Ok(leaf.n)
+            }
+        });
+    work(&redrive, worker, &[id]).await;
+    let top = job(&redrive, id).await;
+    let error = top.last_error.unwrap_or_default();
+    assert!(top.state == State::Dead && error.contains("bad leaf"), "{error}");
+    assert_eq!(live(&redrive).await, 0);
+    let ran = ran.load(Ordering::SeqCst);
+    assert!(ran < 150, "{ran} of 1,500 children ran");
+}
+
+/// Detached children go on after one was rejected, and there is one slot: the parent takes it before they do.
+async fn a_parent_resumes_before_its_other_children(redrive: Redrive) {
+    let id = enqueue(&redrive).await;
+    let ran = Arc::new(AtomicU32::new(0));
+    let counted = ran.clone();
+    let worker = patient(&redrive)
+        .concurrency(1)
+        .on(|_: Top, cx: Context| async move { cx.fan_out(leaves(300)).detach().await.map(drop) })
+        .on(move |leaf: Leaf, _: Context| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move { if leaf.n == 0 { Err(JobError::reject("bad leaf")) } else { Ok(leaf.n) } }
+        });
+    work(&redrive, worker, &[id]).await;
+    let ran = ran.load(Ordering::SeqCst);
+    assert_eq!(job(&redrive, id).await.state, State::Dead);
+    assert!(ran < 200, "{ran} of 300 children ran before their parent");
+}
+
+async fn children_with_keys_are_refused_before_anything_is_stored(redrive: Redrive) {
+    for way in 0..3 {
+        let id = enqueue(&redrive).await;
+        let worker = patient(&redrive).on(move |_: Top, cx: Context| async move {
+            let children = cx.fan_out(leaves(3)).each(|leaf| match way {
+                0 => leaf.unique("x"),
+                1 => leaf.key("x"),
+                _ => leaf.replace("x"),
+            });
+            children.await.map(drop)
+        });
+        work(&redrive, worker, &[id]).await;
+        let top = job(&redrive, id).await;
+        let error = top.last_error.unwrap_or_default();
+        assert!(top.state == State::Dead && error.contains("cannot have"), "{error}");
+        assert_eq!(redrive.steps(id, 0, 9).await.unwrap(), []);
+    }
+    assert_eq!(live(&redrive).await, 0);
+}
+
+async fn a_cancel_reaches_a_running_handler_without_a_heartbeat(redrive: Redrive) {
+    let id = enqueue(&redrive).await;
+    let started = Arc::new(Notify::new());
+    let tell = started.clone();
+    let worker = patient(&redrive).on(move |_: Top, cx: Context| {
+        tell.notify_one();
+        async move {
+            cx.cancelled().await;
+            std::future::pending().await
+        }
+    });
+    let cancel = async {
+        started.notified().await;
+        redrive.cancel(id).await.unwrap();
+    };
+    tokio::join!(work(&redrive, worker, std::slice::from_ref(&id)), cancel);
+    assert_eq!(job(&redrive, id).await.state, State::Cancelled);
+}
