@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
-use redrive_core::steps::{Forgotten, Hold, Step};
+use redrive_core::steps::{Forgotten, Hold, RACE_PLACES, Step};
 use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest, Redriven};
 use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
@@ -200,7 +200,9 @@ impl Redrive {
 
     /// The steps that a job has remembered, from place `from` on.
     pub async fn steps(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, Error> {
-        Ok(self.backend().recall(id, from, limit).await?)
+        let steps = self.backend().recall(id, from, limit).await?;
+        // The marks of races behind them are of no use to anyone but a replay.
+        Ok(steps.into_iter().filter(|step| step.place < RACE_PLACES).collect())
     }
 
     /// Pauses a job: one that waits for its time is set aside at once, one that runs makes no further attempt.

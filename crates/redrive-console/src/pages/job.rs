@@ -232,6 +232,7 @@ fn class_of(because: Because, state: JobState) -> &'static str {
         | Because::Due
         | Because::AwaitsSignal
         | Because::AwaitsChildren
+        | Because::AwaitsAny
         | Because::AwaitsTurn
         | Because::Leased
         | Because::Ended => "info",

@@ -81,9 +81,11 @@ async fn branch(api: &Caller, step: JobStep, depth: usize) -> Result<Branch, Tro
     let value = match step.kind {
         JobStepKind::Children => words::counted(ids.len() as u64, "child", "children"),
         JobStepKind::Timer | JobStepKind::Deadline => instant(&step),
-        JobStepKind::Done | JobStepKind::Failed | JobStepKind::Signal | JobStepKind::Version => {
-            cut(&mask::content(&step.value), VALUE_CHARACTERS_MAX)
-        }
+        JobStepKind::Done
+        | JobStepKind::Failed
+        | JobStepKind::Signal
+        | JobStepKind::Version
+        | JobStepKind::Selected => cut(&mask::content(&step.value), VALUE_CHARACTERS_MAX),
     };
     let more = ids.len().saturating_sub(CHILDREN_MAX);
     let children = stream::iter(ids.into_iter().take(CHILDREN_MAX))
@@ -128,6 +130,7 @@ fn named(kind: JobStepKind) -> (&'static str, &'static str) {
         JobStepKind::Failed => ("failed for good", "bad"),
         JobStepKind::Timer => ("sleep", ""),
         JobStepKind::Children => ("children", "info"),
+        JobStepKind::Selected => ("selected", "good"),
         JobStepKind::Signal => ("signal", "good"),
         JobStepKind::Deadline => ("waits for a signal", ""),
         JobStepKind::Version => ("version", ""),

@@ -115,6 +115,7 @@ fn awaiting(job: &Job, awaits: &Await) -> Holding {
         Await::Children { .. } => Because::AwaitsChildren,
         Await::Unhold => Because::Held,
         Await::Turn => Because::AwaitsTurn,
+        Await::Any(_) => Because::AwaitsAny,
     };
     // One that waits at most until its time is due then.
     let until = job.state.is_claimable().then(|| job.next_run_at.as_ms());

@@ -141,6 +141,9 @@ pub struct Awaits {
     /// The signal's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
+    /// The names of several signals, of which it waits for the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<String>,
     /// The place of the step whose children it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<u32>,
@@ -161,26 +164,38 @@ pub enum AwaitsWhat {
     Unhold,
     /// Its turn in its partition.
     Turn,
+    /// Whichever of several signals and fan-outs comes first.
+    Any,
 }
 
 impl Awaits {
     /// What a job waits for, in words.
     pub fn show(awaits: &Await) -> Self {
-        let plain =
-            |what, detail: String| Self { what, detail, signal: None, branch: None, failures_max: None };
+        let plain = |what, detail: String| Self {
+            what,
+            detail,
+            signal: None,
+            signals: Vec::new(),
+            branch: None,
+            failures_max: None,
+        };
         match awaits {
             Await::Signal(name) => {
-                let detail = format!("it waits for the signal {:?}", name.as_str());
+                let detail = format!("it waits for {}", part(awaits));
                 Self { signal: Some(name.to_string()), ..plain(AwaitsWhat::Signal, detail) }
             }
             Await::Children { branch, failures_max } => {
-                let failed = match failures_max {
-                    0 => "one of them has failed".to_owned(),
-                    most => format!("more than {most} of them have failed"),
-                };
-                let detail = format!("it waits until the children of step {branch} have ended, or {failed}");
-                let children = plain(AwaitsWhat::Children, detail);
+                let children = plain(AwaitsWhat::Children, format!("it waits until {}", part(awaits)));
                 Self { branch: Some(*branch), failures_max: Some(*failures_max), ..children }
+            }
+            Await::Any(parts) => {
+                let listed: Vec<String> = parts.iter().map(part).collect();
+                let detail = format!("it waits for whichever comes first: {}", listed.join("; "));
+                let names = parts.iter().filter_map(|part| match part {
+                    Await::Signal(name) => Some(name.to_string()),
+                    Await::Children { .. } | Await::Unhold | Await::Turn | Await::Any(_) => None,
+                });
+                Self { signals: names.collect(), ..plain(AwaitsWhat::Any, detail) }
             }
             Await::Unhold => plain(AwaitsWhat::Unhold, "it is paused until someone resumes it".to_owned()),
             Await::Turn => plain(
@@ -188,6 +203,22 @@ impl Awaits {
                 "it waits for its turn: its partition has no room, or another job comes first".to_owned(),
             ),
         }
+    }
+}
+
+/// One thing that a job waits for.
+fn part(awaits: &Await) -> String {
+    match awaits {
+        Await::Signal(name) => format!("the signal \"{name}\""),
+        Await::Children { branch, failures_max: 0 } => {
+            format!("the children of step {branch} have ended, or one of them has failed")
+        }
+        Await::Children { branch, failures_max } => {
+            format!(
+                "the children of step {branch} have ended, or more than {failures_max} of them have failed"
+            )
+        }
+        Await::Unhold | Await::Turn | Await::Any(_) => "something else".to_owned(),
     }
 }
 
@@ -200,11 +231,14 @@ pub struct ParentOfJob {
     pub job_id: String,
     /// The place of the parent's step that it belongs to.
     pub branch: u32,
+    /// Whether it goes on when its parent is cancelled or dead.
+    #[serde(default)]
+    pub detached: bool,
 }
 
 impl From<Parent> for ParentOfJob {
     fn from(parent: Parent) -> Self {
-        Self { job_id: parent.id.to_string(), branch: parent.branch }
+        Self { job_id: parent.id.to_string(), branch: parent.branch, detached: parent.detached }
     }
 }
 
@@ -351,6 +385,8 @@ pub enum JobStepKind {
     Deadline,
     /// The version of the code that this run goes by.
     Version,
+    /// Which of several things came first, with its value.
+    Selected,
 }
 
 impl From<StepKind> for JobStepKind {
@@ -363,6 +399,7 @@ impl From<StepKind> for JobStepKind {
             StepKind::Signal => Self::Signal,
             StepKind::Deadline => Self::Deadline,
             StepKind::Version => Self::Version,
+            StepKind::Selected => Self::Selected,
         }
     }
 }
@@ -373,12 +410,22 @@ impl JobStep {
         let value = match step.kind {
             StepKind::Children => Content::show(&ids(&step.value), Detail::Whole),
             StepKind::Done | StepKind::Failed | StepKind::Signal => Content::show(&step.value, detail),
+            StepKind::Selected => Content::show(&selected(&step.value), detail),
             StepKind::Timer | StepKind::Deadline | StepKind::Version => {
                 Content::show(&step.value, Detail::Whole)
             }
         };
         Self { place: step.place, name: step.name.to_string(), kind: step.kind.into(), value }
     }
+}
+
+/// What was selected as JSON: it is kept as the number and the name of the arm on one line, then the signal's value.
+fn selected(value: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(value);
+    let (arm, value) = text.split_once('\n').unwrap_or((&text, ""));
+    let name = arm.split_once(' ').map_or(arm, |(_, name)| name);
+    let value: serde_json::Value = serde_json::from_str(value).unwrap_or_default();
+    serde_json::json!({ "selected": name, "value": value }).to_string().into_bytes()
 }
 
 /// The ids of children as JSON: they are kept as bytes, sixteen each.
@@ -453,9 +500,30 @@ mod tests {
             (children(3), "or more than 3 of them"),
             (Await::Unhold, "paused"),
             (Await::Turn, "its turn"),
+            (
+                Await::any([Await::Signal(SignalName::new("go").unwrap()), children(0)]).unwrap(),
+                "whichever comes first: the signal \"go\"; the children of step 2 have ended",
+            ),
         ] {
             let shown = Awaits::show(&awaits);
             assert!(shown.detail.contains(words), "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_selected_is_shown_by_its_name() {
+        let name = StepName::new("select").unwrap();
+        for (value, expected) in [
+            (
+                &b"1 approved\n{\"by\":\"Ada\"}"[..],
+                serde_json::json!({"selected": "approved", "value": {"by": "Ada"}}),
+            ),
+            (b"0 sleep\n", serde_json::json!({"selected": "sleep", "value": null})),
+        ] {
+            let (name, value) = (name.clone(), value.to_vec());
+            let step = Step { place: 1, name, kind: StepKind::Selected, value };
+            let shown = serde_json::to_value(JobStep::show(&step, Detail::Whole)).unwrap();
+            assert_eq!(shown["value"]["json"], expected);
         }
     }
 

@@ -80,6 +80,8 @@ pub enum Because {
     AwaitsSignal,
     /// It waits for its children.
     AwaitsChildren,
+    /// It waits for whichever of several things comes first.
+    AwaitsAny,
     /// It waits for its turn among jobs that share bounds or an order.
     AwaitsTurn,
     /// It is running: a worker has it.
