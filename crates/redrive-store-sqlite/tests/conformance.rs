@@ -32,3 +32,13 @@ fn sqlite_agrees_with_the_model() {
             .expect("a store in memory opens")
     });
 }
+
+#[tokio::test]
+async fn sqlite_loses_no_wake_up_whatever_the_order() {
+    let open = |clock| async {
+        SqliteStore::open_in_memory_with(Options::default().with_clock(clock))
+            .expect("a store in memory opens")
+    };
+    redrive_testkit::interleave(open).await;
+    redrive_testkit::interleave_all(open).await;
+}

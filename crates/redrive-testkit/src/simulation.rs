@@ -25,7 +25,7 @@ use crate::model_store::ModelStore;
 use crate::mutant::{Flaw, Mutant};
 use crate::recorded::Recorded;
 use plan::Plan;
-use time::SimulatedClock;
+pub use time::SimulatedClock;
 
 /// How long after the faults everything must have ended.
 const DRAIN_MAX: Duration = Duration::from_secs(12 * 60 * 60);

@@ -10,19 +10,19 @@ use crate::clock::START;
 
 /// A clock that follows the runtime's and can be set.
 #[derive(Debug, Clone)]
-pub(super) struct SimulatedClock {
+pub struct SimulatedClock {
     began: Instant,
     jumped_ms: Arc<AtomicI64>,
 }
 
 impl SimulatedClock {
     /// Starts now, at the instant where every manual clock starts too.
-    pub(super) fn start() -> Self {
+    pub fn start() -> Self {
         Self { began: Instant::now(), jumped_ms: Arc::default() }
     }
 
     /// Sets it forward, or back.
-    pub(super) fn jump(&self, ms: i64) {
+    pub fn jump(&self, ms: i64) {
         self.jumped_ms.fetch_add(ms, Ordering::SeqCst);
     }
 }

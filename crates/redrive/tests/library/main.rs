@@ -14,6 +14,7 @@ mod replace;
 mod result;
 mod schedule;
 mod select;
+mod simulated;
 mod stage;
 mod steps;
 mod stores;

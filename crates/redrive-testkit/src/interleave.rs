@@ -1,0 +1,292 @@
+//! Every order in which signals, a timer and a pause can meet on a store: no wake-up is lost, one thing is chosen, and the
+//! other signals stay.
+
+use std::future::Future;
+use std::time::Duration;
+
+use redrive_core::steps::{Await, Memory, Remembered, Signal, Signalled, Step, StepKind};
+use redrive_core::store::{Backend, ClaimRequest, Settlement};
+use redrive_core::{
+    Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef, Queue, SignalName, State, StepName, Timestamp,
+    Verdict, Wait, WorkerId,
+};
+use uuid::Uuid;
+
+use crate::clock::ManualClock;
+
+/// How long the timer runs.
+const TIMER: Duration = Duration::from_millis(1_000);
+
+/// Steps that the worker takes among the others': claim, look, pause, resume.
+const WORKER_STEPS: usize = 4;
+
+/// Who takes the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Actor {
+    /// The worker that runs the job.
+    Worker,
+    /// Whoever sends the signal by this name: sends it, then resumes the job.
+    Sender(&'static str),
+    /// The clock, which moves past the timer.
+    Clock,
+}
+
+/// Plays a job that waits for the first of two signals and a timer, in every order in which one sender, one sender and the
+/// clock, or two senders can act between the steps of its worker. Panics with the order that goes wrong.
+pub async fn interleave<S, F, Fut>(open: F)
+where
+    F: FnOnce(ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+    S: Backend,
+{
+    let casts: [&[(Actor, usize)]; 3] = [
+        &[(Actor::Sender("b"), 2)],
+        &[(Actor::Sender("a"), 2), (Actor::Clock, 1)],
+        &[(Actor::Sender("a"), 2), (Actor::Sender("b"), 2)],
+    ];
+    play_casts(&casts, open).await;
+}
+
+/// The same with both senders and the clock: thousands of orders.
+pub async fn interleave_all<S, F, Fut>(open: F)
+where
+    F: FnOnce(ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+    S: Backend,
+{
+    let cast = [(Actor::Sender("a"), 2), (Actor::Sender("b"), 2), (Actor::Clock, 1)];
+    play_casts(&[&cast], open).await;
+}
+
+async fn play_casts<S, F, Fut>(casts: &[&[(Actor, usize)]], open: F)
+where
+    F: FnOnce(ManualClock) -> Fut,
+    Fut: Future<Output = S>,
+    S: Backend,
+{
+    let clock = ManualClock::new();
+    let store = open(clock.clone()).await;
+    let mut number = 0;
+    for cast in casts {
+        let mut steps = vec![(Actor::Worker, WORKER_STEPS)];
+        steps.extend_from_slice(cast);
+        let mut orders = Vec::new();
+        all_orders(&mut steps, &mut Vec::new(), &mut orders);
+        for order in orders {
+            Play::new(&store, clock.clone(), number).await.run(&order).await;
+            number += 1;
+        }
+    }
+}
+
+/// Every order of the steps, each actor's own in their order.
+fn all_orders(left: &mut [(Actor, usize)], order: &mut Vec<Actor>, orders: &mut Vec<Vec<Actor>>) {
+    if left.iter().all(|(_, count)| *count == 0) {
+        orders.push(order.clone());
+        return;
+    }
+    for n in 0..left.len() {
+        if left[n].1 > 0 {
+            left[n].1 -= 1;
+            order.push(left[n].0);
+            all_orders(left, order, orders);
+            order.pop();
+            left[n].1 += 1;
+        }
+    }
+}
+
+/// One job in one order.
+struct Play<'a, S> {
+    store: &'a S,
+    clock: ManualClock,
+    id: JobId,
+    queue: Queue,
+    deadline: Timestamp,
+    next: Next,
+    /// Who has sent their signal.
+    senders: Vec<&'static str>,
+    /// Signals that were kept, in their order: what comes after the end is not.
+    kept: Vec<&'static str>,
+    chosen: Option<String>,
+}
+
+/// What the worker does next.
+enum Next {
+    Claim,
+    Look(Lease),
+    Take(Lease, Signal),
+    Pause(Lease),
+    Resume,
+    Finish(Lease),
+    Nothing,
+}
+
+impl<'a, S: Backend> Play<'a, S> {
+    async fn new(store: &'a S, clock: ManualClock, number: u64) -> Self {
+        let id = JobId(Uuid::from_u128(u128::from(number) + 1));
+        let queue = Queue::new(format!("order-{number}")).expect("a legal queue");
+        let policy = PolicyRef::first(PolicyName::new("default").expect("a legal name"));
+        let kind = Kind::new("flow").expect("a legal kind");
+        let job = NewJob { queue: queue.clone(), ..NewJob::new(id, kind, policy, Vec::new()) };
+        store.enqueue(vec![job]).await.expect("enqueue");
+        let deadline = clock.now().after(TIMER);
+        Self {
+            store,
+            clock,
+            id,
+            queue,
+            deadline,
+            next: Next::Claim,
+            senders: Vec::new(),
+            kept: Vec::new(),
+            chosen: None,
+        }
+    }
+
+    async fn run(mut self, order: &[Actor]) {
+        for actor in order {
+            match actor {
+                Actor::Worker => self.work().await,
+                Actor::Sender(name) => self.send(name).await,
+                Actor::Clock => self.clock.advance(TIMER),
+            }
+        }
+        // Nobody else acts any more: whatever the worker needs to go on must have happened.
+        for _ in 0..20 {
+            self.work().await;
+        }
+        self.check(order).await;
+    }
+
+    /// The next step of the worker, as a handler makes it that waits for the first of several things.
+    async fn work(&mut self) {
+        self.next = match std::mem::replace(&mut self.next, Next::Nothing) {
+            Next::Claim => self.claim().await.map_or(Next::Claim, |job| Next::Look(job.lease())),
+            Next::Look(lease) => self.look(lease).await,
+            Next::Take(lease, signal) => self.take(lease, signal).await,
+            Next::Pause(lease) => {
+                let at_most = Some(self.deadline.since(self.clock.now()));
+                self.settle(lease, Verdict::Wait(Wait { at_most, ..Wait::until(both()) })).await;
+                Next::Resume
+            }
+            Next::Resume => {
+                self.store.resume(vec![self.id]).await.expect("resume");
+                Next::Claim
+            }
+            Next::Finish(lease) => {
+                self.settle(lease, Verdict::Complete(None)).await;
+                Next::Nothing
+            }
+            Next::Nothing => Next::Nothing,
+        };
+    }
+
+    async fn claim(&self) -> Option<Job> {
+        let request = ClaimRequest {
+            worker: WorkerId::new("w").expect("a legal name"),
+            queues: vec![self.queue.clone()],
+            kinds: Vec::new(),
+            limit: 1,
+            lease: Duration::from_secs(3_600),
+        };
+        self.store.claim(request).await.expect("claim").jobs.pop()
+    }
+
+    async fn look(&mut self, lease: Lease) -> Next {
+        let names = ["a", "b"].map(named).to_vec();
+        let oldest = self.store.pending_signals(self.id, names, 1).await.expect("pending_signals").pop();
+        match oldest {
+            Some(signal) => Next::Take(lease, signal),
+            None if self.deadline <= self.clock.now() => {
+                let answer = self.remember(lease, "timer", None).await;
+                assert!(matches!(answer, Remembered::Kept(_)), "{answer:?}");
+                Next::Finish(lease)
+            }
+            None => Next::Pause(lease),
+        }
+    }
+
+    async fn take(&mut self, lease: Lease, signal: Signal) -> Next {
+        let answer = self.remember(lease, signal.name.as_str(), Some(signal.id)).await;
+        assert!(matches!(answer, Remembered::Kept(_)), "{answer:?}");
+        Next::Finish(lease)
+    }
+
+    async fn remember(&mut self, lease: Lease, chosen: &str, takes: Option<Uuid>) -> Remembered {
+        let name = StepName::new("select").expect("a legal name");
+        let step = Step { place: 0, name, kind: StepKind::Selected, value: chosen.as_bytes().to_vec() };
+        let memory = Memory { takes, ..Memory::new(lease, step) };
+        assert_eq!(self.chosen.replace(chosen.to_owned()), None, "it chooses once");
+        self.store.remember(vec![memory]).await.expect("remember").remove(0)
+    }
+
+    async fn settle(&self, lease: Lease, verdict: Verdict) {
+        self.store.settle(vec![Settlement::new(lease, verdict)]).await.expect("settle");
+    }
+
+    /// Sends a signal, or resumes the job if it was sent before.
+    async fn send(&mut self, name: &'static str) {
+        if self.senders.contains(&name) {
+            self.store.resume(vec![self.id]).await.expect("resume");
+            return;
+        }
+        self.senders.push(name);
+        let id = Uuid::from_u128(u128::from(name.as_bytes()[0]));
+        let signal = Signal { job: self.id, id, name: named(name), value: b"x".to_vec() };
+        let answer = self.store.signal(vec![signal]).await.expect("signal").remove(0);
+        self.kept.extend((answer == Signalled::Kept).then_some(name));
+    }
+
+    async fn check(&self, order: &[Actor]) {
+        let job = self.store.get(vec![self.id]).await.expect("get").remove(0).expect("the job is there");
+        let chosen = self.chosen.as_deref();
+        assert_eq!(job.state, State::Succeeded, "a wake-up was lost, {chosen:?} was chosen: {order:?}");
+        let steps = self.store.recall(self.id, 0, 9).await.expect("recall");
+        let remembered: Vec<&[u8]> = steps.iter().map(|step| step.value.as_slice()).collect();
+        assert_eq!(remembered, [chosen.expect("something was chosen").as_bytes()], "{order:?}");
+        let names = ["a", "b"].map(named).to_vec();
+        let left = self.store.pending_signals(self.id, names, 9).await.expect("pending_signals");
+        let unchosen: Vec<&str> = self.kept.iter().copied().filter(|name| Some(*name) != chosen).collect();
+        let left: Vec<&str> = left.iter().map(|signal| signal.name.as_str()).collect();
+        assert_eq!(left, unchosen, "{order:?}");
+    }
+}
+
+fn named(name: &str) -> SignalName {
+    SignalName::new(name).expect("a legal name")
+}
+
+fn both() -> Await {
+    Await::any(["a", "b"].map(|name| Await::Signal(named(name)))).expect("a legal wait")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelStore;
+    use crate::mutant::{Flaw, Mutant};
+
+    #[test]
+    fn orders_are_all_there_is() {
+        let mut orders = Vec::new();
+        all_orders(
+            &mut [(Actor::Worker, 4), (Actor::Sender("a"), 2), (Actor::Clock, 1)],
+            &mut Vec::new(),
+            &mut orders,
+        );
+        assert_eq!(orders.len(), 105);
+    }
+
+    #[tokio::test]
+    async fn the_model_loses_nothing() {
+        interleave(|clock| async { ModelStore::new(clock) }).await;
+        interleave_all(|clock| async { ModelStore::new(clock) }).await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "a wake-up was lost")]
+    async fn a_store_that_watches_one_signal_only_is_found_out() {
+        interleave(|clock| async { Mutant::new(ModelStore::new(clock), Flaw::OnlyFirstAwaited) }).await;
+    }
+}
