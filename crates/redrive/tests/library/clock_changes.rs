@@ -42,6 +42,8 @@ impl Night {
 fn a_list_in_the_skipped_hour_runs_once_after_it_and_once_each_in_the_repeated_hour() {
     BERLIN_SPRING.check("0,30 2 * * *", &["03:00+02:00"]);
     BERLIN_AUTUMN.check("0,30 2 * * *", &["02:00+02:00", "02:30+02:00"]);
+    BERLIN_SPRING.check("10-12 2 * * *", &["03:00+02:00"]);
+    BERLIN_AUTUMN.check("10-12 2 * * *", &["02:10+02:00", "02:11+02:00", "02:12+02:00"]);
 }
 
 #[test]
@@ -67,6 +69,7 @@ fn steps_in_minutes_of_a_fixed_hour_are_times_of_day() {
     BERLIN_SPRING.check("0-30/10 2 * * *", &["03:00+02:00"]);
     BERLIN_AUTUMN.check("0-30/10 2 * * *", &["02:00+02:00", "02:10+02:00", "02:20+02:00", "02:30+02:00"]);
     BERLIN_SPRING.check("*/30 2,3 * * *", &["03:00+02:00", "03:30+02:00"]);
+    BERLIN_SPRING.check("* 2 * * *", &["03:00+02:00"]);
 }
 
 #[test]
