@@ -1,6 +1,7 @@
 //! Jobs that come back: by cron, daily or in equal steps, kept in the store and driven by every worker, each occurrence
 //! once.
 
+mod cron;
 mod draft;
 pub(crate) mod entry;
 mod missed;

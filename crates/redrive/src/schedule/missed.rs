@@ -95,6 +95,24 @@ mod tests {
     }
 
     #[test]
+    fn the_times_that_a_clock_skips_are_one_missed_occurrence() {
+        let at = |text: &str| Timestamp::from_ms(text.parse::<jiff::Timestamp>().unwrap().as_millisecond());
+        let twice_nightly = Schedule::cron("0,30 2 * * *", "Europe/Berlin").unwrap();
+        // No worker runs from Saturday noon to Sunday noon. In that night the clock skips 02:00 to 03:00.
+        let (last, now) = (at("2026-03-28T11:00:00Z"), at("2026-03-29T10:00:00Z"));
+        let after_the_gap = at("2026-03-29T01:00:00Z");
+        let cases =
+            [(Missed::Skip, vec![]), (Missed::Once, vec![after_the_gap]), (Missed::All, vec![after_the_gap])];
+        for (missed, run) in cases {
+            let plan = plan(&twice_nightly, missed, last, now).unwrap();
+            assert_eq!((plan.run, plan.last), (run, after_the_gap), "{missed:?}");
+        }
+        // At the very end of the gap, the occurrence is on time.
+        let plan = plan(&twice_nightly, Missed::Skip, last, after_the_gap).unwrap();
+        assert_eq!(plan.run, [after_the_gap]);
+    }
+
+    #[test]
     fn a_short_stall_of_a_quick_schedule_loses_nothing() {
         let quick = Schedule::every(Duration::from_millis(200)).unwrap();
         for missed in [Missed::Skip, Missed::Once, Missed::All] {

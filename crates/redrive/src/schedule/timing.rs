@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use croner::Cron;
-use jiff::tz::TimeZone;
 use redrive_core::limits::HORIZON;
 use redrive_core::time::ceil_ms;
 use redrive_core::{Invalid, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use super::cron::CronTimes;
 
 /// The shortest time from one occurrence to the next.
 pub const EVERY_MIN: Duration = Duration::from_millis(100);
@@ -15,11 +15,15 @@ pub const EVERY_MIN: Duration = Duration::from_millis(100);
 /// How far back a search for recent occurrences begins; it is doubled until there are enough.
 const LOOK_BACK: Duration = Duration::from_secs(60);
 
-/// When jobs are due: by a cron pattern in a time zone, or in equal steps.
+/// When jobs are due: by a cron expression in a time zone, or in equal steps.
 ///
-/// Where clocks are set forward, a time of day that is skipped is due at the first instant after the gap. Where they are
-/// set back, a time of day that comes twice is due the first time only; a pattern with a wildcard or a step in its hours or
-/// minutes is due in both passes, since it means a rhythm and not a time of day.
+/// The hour field of a cron expression decides what happens where clocks change:
+///
+/// - If it names hours of the day (`2`, `1,2`, `1-4`, `*/2`), the expression names times of day. A time that the clock
+///   skips is due at the first instant after the gap. A time that comes twice is due the first time only. Several times in
+///   one gap are one occurrence.
+/// - If it is `*`, the expression follows elapsed time. `*/15 * * * *` is due every real quarter of an hour: also in the
+///   hour that comes twice, and never for the hour that is skipped.
 ///
 /// ```
 /// use redrive::{Schedule, Timestamp};
@@ -37,7 +41,7 @@ pub struct Schedule(Timing);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Timing {
-    Cron { text: String, pattern: Box<Cron>, zone_name: String, zone: TimeZone },
+    Cron(CronTimes),
     Every { ms: i64 },
 }
 
@@ -50,23 +54,10 @@ enum Form {
 }
 
 impl Schedule {
-    /// By a cron pattern of five fields, or six with seconds first, in an IANA time zone such as `Europe/Berlin` or `UTC`.
-    pub fn cron(pattern: &str, zone: &str) -> Result<Self, Invalid> {
-        let invalid = |problem: String| Invalid::new("cron", problem);
-        let parsed: Cron =
-            pattern.parse().map_err(|error| invalid(format!("{pattern:?} is no pattern: {error}")))?;
-        let schedule = Self(Timing::Cron {
-            text: pattern.to_owned(),
-            pattern: Box::new(parsed),
-            zone_name: zone.to_owned(),
-            zone: TimeZone::get(zone).map_err(|_| {
-                Invalid::new("zone", format!("{zone:?} is no time zone; write one like \"Europe/Berlin\""))
-            })?,
-        });
-        match schedule.next_after(Timestamp::default()) {
-            Some(_) => Ok(schedule),
-            None => Err(invalid(format!("{pattern:?} names no date that there is"))),
-        }
+    /// By a cron expression in an IANA time zone such as `Europe/Berlin` or `UTC`. The expression has five fields (minute,
+    /// hour, day of the month, month, weekday), or six with seconds first.
+    pub fn cron(expression: &str, zone: &str) -> Result<Self, Invalid> {
+        CronTimes::parse(expression, zone).map(|times| Self(Timing::Cron(times)))
     }
 
     /// Once a day at a time of day in an IANA time zone.
@@ -99,10 +90,9 @@ impl Schedule {
                 let step = after.as_ms().div_euclid(*ms).checked_add(1)?;
                 step.checked_mul(*ms).map(Timestamp::from_ms)
             }
-            Timing::Cron { pattern, zone, .. } => {
-                let after = jiff::Timestamp::from_millisecond(after.as_ms()).ok()?.to_zoned(zone.clone());
-                let next = pattern.find_next_occurrence(&after, false).ok()?;
-                Some(Timestamp::from_ms(next.timestamp().as_millisecond()))
+            Timing::Cron(times) => {
+                let next = times.next_after(jiff::Timestamp::from_millisecond(after.as_ms()).ok()?)?;
+                Some(Timestamp::from_ms(next.as_millisecond()))
             }
         }
     }
@@ -144,7 +134,9 @@ impl TryFrom<Form> for Schedule {
 impl From<Schedule> for Form {
     fn from(Schedule(timing): Schedule) -> Self {
         match timing {
-            Timing::Cron { text, zone_name, .. } => Self::Cron { pattern: text, zone: zone_name },
+            Timing::Cron(times) => {
+                Self::Cron { pattern: times.text().to_owned(), zone: times.zone_name().to_owned() }
+            }
             Timing::Every { ms } => Self::EveryMs(ms.unsigned_abs()),
         }
     }
@@ -154,7 +146,7 @@ impl std::fmt::Display for Schedule {
     /// As a person reads it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Timing::Cron { text, zone_name, .. } => write!(f, "{text} {zone_name}"),
+            Timing::Cron(times) => write!(f, "{} {}", times.text(), times.zone_name()),
             Timing::Every { ms } => write!(f, "every {:?}", Duration::from_millis(ms.unsigned_abs())),
         }
     }

@@ -4,6 +4,7 @@
 mod admit;
 mod batch;
 mod bodies;
+mod clock_changes;
 mod context;
 mod ending;
 mod events;
