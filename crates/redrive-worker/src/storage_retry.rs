@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Settler;
 use crate::hold::lock;
-use crate::observe::{Observer, Unobserved};
+use crate::observe::{Observer, Observers};
 use crate::retry::retry;
 
 /// How often the store is asked before a failure is passed on.
@@ -55,7 +55,7 @@ impl RetryingStore {
             dequeue,
             cancel: CancellationToken::new(),
             seeds: Mutex::new(fastrand::Rng::new()),
-            observer: Arc::new(Unobserved),
+            observer: Arc::new(Observers::default()),
         }
     }
 
