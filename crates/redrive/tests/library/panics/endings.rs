@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use redrive::{Context, End, JobError, JobId, Policy, Reason, SqliteTransaction, State, Task, TaskWorker};
+use redrive::{
+    Context, End, JobError, JobId, Policy, Reason, Settings, SqliteTransaction, State, Task, TaskWorker,
+};
 use serde::{Deserialize, Serialize};
 
 use super::super::ending::{Stage, ended, on_both_stores};
@@ -40,6 +42,8 @@ fn worker(stage: &Stage, panics: u32) -> TaskWorker {
     stage
         .redrive
         .worker()
+        // A cancel reaches the handler with the next heartbeat.
+        .settings(Settings::default().with_lease(Duration::from_secs(3)))
         .on(handle)
         .ending(move |tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, end: &End| {
             let sql = "INSERT INTO ends (order_id, state) VALUES (?1, ?2)";
