@@ -100,9 +100,11 @@ const POLL: Duration = Duration::from_millis(2);
 /// place(harness.redrive(), 7).await?;
 /// assert_eq!(harness.drain("default").await.succeeded, 1);
 ///
-/// let read = "SELECT state FROM orders WHERE id = 7";
-/// let state = harness.redrive().transact(move |tx| Ok(tx.connection().query_row(read, (), |row| row.get(0))?));
-/// assert_eq!(state.await?, "succeeded".to_owned());
+/// let state = harness.redrive().transact(|tx| {
+///     let sql = "SELECT state FROM orders WHERE id = 7";
+///     Ok(tx.connection().query_row(sql, (), |row| row.get::<_, String>(0))?)
+/// });
+/// assert_eq!(state.await?, "succeeded");
 /// # Ok(()) }
 /// ```
 pub struct Harness {
