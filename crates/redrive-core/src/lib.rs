@@ -13,6 +13,7 @@ pub mod limits;
 pub mod listing;
 pub mod manual_clock;
 pub mod names;
+pub mod panics;
 pub mod policy;
 pub mod quota;
 pub mod records;
@@ -34,6 +35,7 @@ pub use manual_clock::ManualClock;
 pub use names::{
     IdempotencyKey, Kind, PartitionKey, PolicyName, Queue, SignalName, StepName, Tenant, UniqueKey, WorkerId,
 };
+pub use panics::{CatchPanic, Panic};
 pub use policy::{Backoff, Eligibility, Fraction, Jitter, MaxAttempts, Policy, PolicyRef};
 pub use quota::{Order, Partition, Quota};
 pub use records::Records;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redrive_core::store::{Cancelled, Enqueued, Settled, Settlement, check_batch};
-use redrive_core::{JobId, NewJob, StoreError};
+use redrive_core::{CatchPanic, JobId, NewJob, StoreError};
 use tokio_postgres::Client;
 
 use crate::PostgresStore;
@@ -82,6 +82,9 @@ impl PostgresStore {
     ///
     /// A statement that fails spoils the whole transaction, as always on Postgres, even where `body` goes on and returns
     /// well: the answer is an error then.
+    ///
+    /// If `body` panics, the transaction is rolled back and the error is [`StoreError::Failed`] with the
+    /// [`redrive_core::Panic`] as its source.
     pub async fn transact<T, E, F>(&self, body: F) -> Result<Result<T, E>, StoreError>
     where
         F: for<'a> FnOnce(&'a OpenTransaction<'a>) -> Work<'a, T, E> + Send,
@@ -94,9 +97,10 @@ impl PostgresStore {
             .pool
             .transaction(async |client| {
                 let tx = OpenTransaction { inner, client, due: Mutex::default() };
-                let answer = body(&tx).await;
+                let what = "the closure passed to transact_postgres";
+                let answer = CatchPanic::new(what, async { body(&tx).await }).await;
                 let due = tx.due.into_inner().unwrap_or_else(PoisonError::into_inner);
-                match answer {
+                match answer.map_err(|panic| StoreError::Failed(Box::new(panic)))? {
                     Ok(answer) => {
                         // The server takes a COMMIT of a spoilt transaction for a rollback, and says nothing.
                         client.batch_execute("SELECT").await.sorted()?;

@@ -111,10 +111,8 @@ async fn many_nodes_start_at_once_and_make_the_tables_once() {
     }
     let stores = nodes.join_all().await.into_iter().collect::<Result<Vec<_>, _>>();
     let stores = stores.unwrap_or_else(|error| panic!("{error:?}"));
-    assert_eq!(
-        server.run("SELECT string_agg(version::text, ',' ORDER BY version) FROM redrive.schema"),
-        "1,2,3"
-    );
+    assert_eq!(server.run("SELECT count(*) = max(version) FROM redrive.schema"), "t", "each migration once");
+    assert_eq!(server.run("SELECT count(*) FROM redrive.records"), "2", "the default policy, once");
     for store in &stores {
         enqueue(store, 1).await;
     }
@@ -125,7 +123,8 @@ async fn many_nodes_start_at_once_and_make_the_tables_once() {
 async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
     let server = quick_server();
     let old = node(&server).await;
-    server.run("ALTER TABLE redrive.jobs ADD COLUMN later text; INSERT INTO redrive.schema VALUES (4, 3)");
+    server.run("ALTER TABLE redrive.jobs ADD COLUMN later text");
+    server.run(NEWER_SCHEMA);
     for store in [old.clone(), node(&server).await] {
         enqueue(&store, 1).await;
         let job = claim(&store, "old", 1, PATIENCE).await.pop().expect("it is due");
@@ -137,7 +136,7 @@ async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
             !store.list(Filter::default(), PageRequest::first(9)).await.expect("listed").items.is_empty()
         );
     }
-    server.run("INSERT INTO redrive.schema VALUES (5, 4)");
+    server.run(NEWER_SCHEMA);
     let before = server.run(SHAPE);
     for migrate in [true, false] {
         let options = Options { migrate, ..Options::default() };
@@ -148,6 +147,10 @@ async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
     assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
     assert_eq!(server.run(SHAPE), before, "what was refused was changed all the same");
 }
+
+/// Notes one more migration, which nodes accept that know the schema before it.
+const NEWER_SCHEMA: &str =
+    "INSERT INTO redrive.schema SELECT max(version) + 1, max(version) FROM redrive.schema";
 
 /// Tables with their columns, and the migrations that there were.
 const SHAPE: &str = "SELECT attrelid::regclass, attname FROM pg_attribute WHERE attrelid IN \

@@ -1,8 +1,9 @@
 //! Enqueues, settles and cancels together with an application's own writes: its tables live in the same file, and one commit
 //! covers both.
 
+use redrive_core::panics::catch;
 use redrive_core::store::{Cancelled, Enqueued, Settled, Settlement, check_batch};
-use redrive_core::{JobId, NewJob, StoreError};
+use redrive_core::{JobId, NewJob, Panic, StoreError};
 use rusqlite::Connection;
 
 use crate::error::Sorted;
@@ -47,24 +48,28 @@ impl SqliteStore {
     ///
     /// It holds up every other write, so it should be short. It may be called a second time, when the commit that it shared
     /// with others has failed; nothing of the first call is left then.
+    ///
+    /// If `body` panics, what it wrote is rolled back and the error is [`StoreError::Failed`] with the [`Panic`] as its
+    /// source. Other writes are not affected.
     pub async fn transact<T, E, F>(&self, mut body: F) -> Result<Result<T, E>, StoreError>
     where
         T: Send + 'static,
         E: Send + 'static,
         F: FnMut(&mut Transaction<'_, '_>) -> Result<T, E> + Send + 'static,
     {
-        self.inner.write(move |tx| transact(tx, &mut body)).await
+        let answer = self.inner.write(move |tx| transact(tx, &mut body)).await?;
+        answer.map_err(|panic| StoreError::Failed(Box::new(panic)))
     }
 }
 
 fn transact<T, E>(
     tx: &mut Tx<'_>,
     body: &mut impl FnMut(&mut Transaction<'_, '_>) -> Result<T, E>,
-) -> Result<Result<T, E>, StoreError> {
+) -> Result<Result<Result<T, E>, Panic>, StoreError> {
     let tally = tx.tally.clone();
     tx.conn.execute_batch("SAVEPOINT caller").sorted()?;
-    let answer = body(&mut Transaction { tx });
-    if answer.is_ok() {
+    let answer = catch("the closure passed to transact", || body(&mut Transaction { tx: &mut *tx }));
+    if matches!(answer, Ok(Ok(_))) {
         tx.conn.execute_batch("RELEASE caller").sorted()?;
     } else {
         // Others share the transaction: only what the caller has written goes.

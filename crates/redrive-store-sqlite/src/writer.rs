@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use redrive_core::panics::catch;
 use redrive_core::{Clock, StoreError, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
@@ -93,10 +94,23 @@ where
     }
 
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
-        let Self { result, reply, .. } = *self;
-        let answer = outcome.and_then(|()| result.unwrap_or_else(|| Err(closed())));
+        let Self { run, result, reply } = *self;
+        let (answer, rolled_back) = match outcome {
+            Ok(()) => (result.unwrap_or_else(|| Err(closed())), None),
+            Err(error) => (Err(error), result),
+        };
         // A caller that has gone away no longer cares; what it asked for is done all the same.
-        let _ = reply.send(answer);
+        let unheard = reply.send(answer);
+        discard(run);
+        discard(rolled_back);
+        discard(unheard);
+    }
+}
+
+/// Drops what a caller has handed over. A panic in a caller's destructor must not end the writer.
+fn discard<T>(value: T) {
+    if let Err(panic) = catch("the destructor of a caller's value", || drop(value)) {
+        tracing::error!(%panic, "a write has ended, and the store continues");
     }
 }
 
@@ -153,20 +167,23 @@ impl Writer {
     }
 
     fn run(&mut self, operation: &mut dyn Operation, aftermath: &mut Aftermath) -> Result<(), StoreError> {
-        let mut tx = Tx {
-            conn: &self.conn,
-            now: self.clock.now(),
-            lanes: &self.lanes,
-            leases: &mut self.leases,
-            tally: &mut aftermath.tally,
-            paused: &mut self.paused,
-            quotas: &mut self.quotas,
-            wakes: *self.wakes.borrow(),
-            db_bytes_max: self.db_bytes_max,
-            wake: &mut aftermath.wake,
-            cancel_requested: &mut aftermath.cancel_requested,
+        let run = || {
+            let mut tx = Tx {
+                conn: &self.conn,
+                now: self.clock.now(),
+                lanes: &self.lanes,
+                leases: &mut self.leases,
+                tally: &mut aftermath.tally,
+                paused: &mut self.paused,
+                quotas: &mut self.quotas,
+                wakes: *self.wakes.borrow(),
+                db_bytes_max: self.db_bytes_max,
+                wake: &mut aftermath.wake,
+                cancel_requested: &mut aftermath.cancel_requested,
+            };
+            operation.run(&mut tx)
         };
-        operation.run(&mut tx)
+        catch("a write", run).unwrap_or_else(|panic| Err(StoreError::Failed(Box::new(panic))))
     }
 
     /// Commits what `body` does, or rolls all of it back and forgets what it cached.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redrive_core::panics::catch;
 use redrive_core::policy::presets;
 use redrive_core::store::Backend;
 use redrive_core::{Chance, Job, Kind, Outcome, Policy, Run, Timestamp, Verdict, decide};
@@ -104,12 +105,14 @@ impl Engine {
         self.handlers.keys().cloned().collect()
     }
 
-    /// How long attempts like those of `job` take: the key of its estimate.
+    /// The key under which the duration of attempts like those of `job` is estimated: the kind, unless its handler names another.
     pub(crate) fn estimate_key<'a>(&self, job: &'a Job) -> Cow<'a, str> {
-        match self.handlers.get(&job.kind) {
-            Some(handler) => handler.estimate_key(job),
-            None => Cow::Borrowed(job.kind.as_str()),
-        }
+        let by_kind = || Cow::Borrowed(job.kind.as_str());
+        let Some(handler) = self.handlers.get(&job.kind) else { return by_kind() };
+        catch("the handler's estimate_key", || handler.estimate_key(job)).unwrap_or_else(|panic| {
+            tracing::error!(job = %job.id, %panic, "the job's kind is used instead");
+            by_kind()
+        })
     }
 
     /// Decides with the worker's own randomness.

@@ -1,8 +1,7 @@
 //! What a job leaves to be done when it ends: jobs that its settlement enqueues.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use redrive_core::limits::FOLLOW_UPS_MAX;
+use redrive_core::panics::catch;
 use redrive_core::{Job, NewJob, Outcome, Verdict};
 
 use crate::engine::Engine;
@@ -23,9 +22,9 @@ impl Engine {
             return Vec::new();
         };
         let ending = Ending { outcome, verdict, note };
-        let asked = catch_unwind(AssertUnwindSafe(|| handler.follow_ups(job, &ending)));
-        let mut jobs = asked.unwrap_or_else(|_| {
-            tracing::error!(job = %job.id, "follow-ups left out: the handler panicked");
+        let asked = catch("the handler's follow_ups", || handler.follow_ups(job, &ending));
+        let mut jobs = asked.unwrap_or_else(|panic| {
+            tracing::error!(job = %job.id, %panic, "the job ends without follow-ups");
             Vec::new()
         });
         jobs.retain(|follow_up| match follow_up.check() {

@@ -47,8 +47,14 @@ pub trait Settler: Send + Sync {
     /// nothing. `jobs` stand beside their settlements, as they were claimed.
     ///
     /// An error that may pass is retried by the storage policy, and after that every few seconds for as long as the lease is
-    /// held; a full store is waited for as well. After any other error the batch is split, and what fails by itself is left to
-    /// its lease: the job is taken over and settled anew.
+    /// held; a full store is waited for as well. After any other error, or a panic, the batch is split until the job that
+    /// fails is alone. Then:
+    ///
+    /// - A job that was to succeed has a failed attempt instead, with the error as its evidence. Its policy decides whether
+    ///   another attempt follows.
+    /// - A job that was to end as dead or cancelled ends so through the store, without this settler. Its last error says so.
+    ///
+    /// A job never succeeds without its settler, and one whose settler always fails is dead after its last attempt.
     async fn settle(&self, jobs: &[Arc<Job>], settlements: &[Settlement])
     -> Result<Vec<Settled>, StoreError>;
 }

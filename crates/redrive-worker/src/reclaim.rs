@@ -60,7 +60,7 @@ async fn adopt(engine: &Engine, orphans: Claimed) -> usize {
     }
     engine.held.add(orphans.jobs.iter().map(|job| (job.lease(), Flight::grounded())));
     for job in orphans.jobs.into_iter().map(Arc::new) {
-        match judge(engine, &job, orphans.now).await {
+        match judge(engine, &job, &Outcome::LeaseExpired, orphans.now).await {
             Some(settlement) => engine.hand_over(Some(job), settlement).await,
             None => engine.held.remove([job.lease()]),
         }
@@ -69,15 +69,21 @@ async fn adopt(engine: &Engine, orphans: Claimed) -> usize {
     count
 }
 
-/// What follows the lost attempt; none while its policy cannot be loaded, so that the lease runs out once more.
-async fn judge(engine: &Engine, job: &Job, now: Timestamp) -> Option<Settlement> {
+/// Decides what follows an attempt that ended with `outcome` without reaching the store; none while its policy cannot be
+/// loaded, so that the lease runs out once more.
+pub(crate) async fn judge(
+    engine: &Engine,
+    job: &Job,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Option<Settlement> {
     let started_at = job.started_at.unwrap_or(now);
     let evidence = Evidence::of(job, now, now.since(started_at));
     match engine.policies.get(&job.policy).await {
         Ok(policy) => {
             let run = job.as_run(&policy, engine.estimates.get(&engine.estimate_key(job)));
-            let verdict = engine.decide(&run, &Outcome::LeaseExpired, now);
-            Some(engine.settlement(evidence, &Outcome::LeaseExpired, verdict))
+            let verdict = engine.decide(&run, outcome, now);
+            Some(engine.settlement(evidence, outcome, verdict))
         }
         Err(unresolved @ (Unresolved::Missing(_) | Unresolved::Unreadable(..))) => {
             let outcome = Outcome::reject(unresolved);
@@ -85,7 +91,7 @@ async fn judge(engine: &Engine, job: &Job, now: Timestamp) -> Option<Settlement>
             Some(engine.settlement(evidence, &outcome, verdict))
         }
         Err(unresolved @ Unresolved::NotNow(..)) => {
-            tracing::warn!(job = %job.id, error = %Causes(&unresolved), "reclaim put off");
+            tracing::warn!(job = %job.id, error = %Causes(&unresolved), "settle put off until the lease runs out");
             None
         }
     }

@@ -2,6 +2,7 @@
 //! handler settles in the store's place, so that none holds up another.
 
 mod backlog;
+mod failed_ending;
 mod lane;
 
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::handler::Settler;
 use crate::hold::lock;
-use crate::observe::{Observer, Unobserved};
+use crate::observe::{Observer, Observers};
 use crate::retry::retry;
 
 /// How often the store is asked before a failure is passed on.
@@ -56,7 +56,7 @@ impl RetryingStore {
             dequeue,
             cancel: CancellationToken::new(),
             seeds: Mutex::new(fastrand::Rng::new()),
-            observer: Arc::new(Unobserved),
+            observer: Arc::new(Observers::default()),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use redrive_core::panics::catch;
 use redrive_core::store::Backend;
 use redrive_core::{Invalid, Kind};
 
@@ -10,7 +11,7 @@ use crate::count::Summary;
 use crate::crew::Crew;
 use crate::engine::{Engine, Handlers};
 use crate::handler::Handler;
-use crate::observe::{Observer, Unobserved};
+use crate::observe::{Observer, Observers};
 use crate::settings::Settings;
 use crate::settle::Results;
 use crate::shutdown::shut_down;
@@ -52,7 +53,7 @@ pub struct Worker {
     settings: Settings,
     handlers: Handlers,
     twice: Option<Kind>,
-    observer: Arc<dyn Observer>,
+    observers: Observers,
 }
 
 impl Worker {
@@ -62,7 +63,8 @@ impl Worker {
     /// whatever the clock does.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Result<Self, Invalid> {
         settings.check()?;
-        Ok(Self { backend, settings, handlers: Handlers::new(), twice: None, observer: Arc::new(Unobserved) })
+        let (handlers, observers) = (Handlers::new(), Observers::default());
+        Ok(Self { backend, settings, handlers, twice: None, observers })
     }
 
     /// Runs jobs of `kind` with `handler`. A second handler for the same kind makes [`Worker::run_until`] refuse.
@@ -75,9 +77,10 @@ impl Worker {
         self
     }
 
-    /// Tells `observer` what happens.
-    pub fn observe(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer, ..self }
+    /// Tells `observer` what happens, after the observers that were added before.
+    pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers.add(observer);
+        self
     }
 
     /// Works until `shutdown` is ready, then ends in good order: running handlers get [`Settings::drain`] to finish,
@@ -89,8 +92,8 @@ impl Worker {
             return Err(WorkerError::TwoHandlers(kind));
         }
         let (results, lanes) = Results::new(&self.handlers);
-        let engine =
-            Arc::new(Engine::new(self.backend, self.settings, self.handlers, self.observer, results));
+        let observer = Arc::new(self.observers);
+        let engine = Arc::new(Engine::new(self.backend, self.settings, self.handlers, observer, results));
         let mut crew = Crew::start(engine.clone(), lanes)?;
         tokio::select! {
             biased;
@@ -98,7 +101,11 @@ impl Worker {
             () = shutdown => {}
         }
         shut_down(&mut crew).await?;
-        Ok(engine.counts.summary())
+        let summary = engine.counts.summary();
+        if let Err(panic) = catch("the destructor of a handler or an observer", || drop((crew, engine))) {
+            tracing::error!(%panic, "the worker has ended in good order");
+        }
+        Ok(summary)
     }
 }
 

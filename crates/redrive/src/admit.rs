@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive_core::NewJob;
 use redrive_core::store::Enqueued;
+use redrive_core::{CatchPanic, NewJob};
 
 use crate::bodies::UnconfirmedBody;
 use crate::{Error, Redrive};
 
 /// Sees every job before it is enqueued through a handle, and may change or refuse it. A closure from [`NewJob`] to
 /// `Result<NewJob, Error>` is one.
+///
+/// If it panics, the job is not enqueued and the error is [`Error::Panicked`].
 ///
 /// The key that makes an enqueue repeatable goes by what the caller asked for, so that a change made here does not turn
 /// a repeat into a conflict.
@@ -60,7 +62,7 @@ impl Redrive {
     /// Leads a job past everything that may change or refuse it.
     pub(crate) async fn pass_middleware(&self, mut job: NewJob) -> Result<NewJob, Error> {
         for gate in &*self.gates {
-            job = gate.admit(job).await?;
+            job = CatchPanic::new("enqueue middleware", async { gate.admit(job).await }).await??;
         }
         Ok(job)
     }

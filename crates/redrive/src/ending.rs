@@ -1,6 +1,5 @@
 //! What is written with the end of a job: in the transaction that ends it, or not at all.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use redrive_core::store::{Settled, Settlement};
@@ -8,7 +7,7 @@ use redrive_core::{Job, Outcome, Reason, State, StoreError};
 use redrive_worker::Settler;
 use serde::de::DeserializeOwned;
 
-use crate::{Error, Redrive, Task};
+use crate::{Error, Redrive, Task, json};
 
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -97,27 +96,26 @@ async fn read<T: Task>(redrive: &Redrive, job: &Job) -> Result<Option<T>, StoreE
             return Err(StoreError::Unavailable(why.into()));
         }
     };
-    let read = serde_json::from_slice(fetched.as_deref().unwrap_or(&job.payload));
+    let read = json::read(T::KIND, fetched.as_deref().unwrap_or(&job.payload));
     if let Err(error) = &read {
         tracing::error!(job = %job.id, %error, "ends without what belongs to its end: the payload cannot be read");
     }
     Ok(read.ok())
 }
 
+/// The name of a kind's ending in errors.
+fn ending_of<T: Task>() -> String {
+    format!("the ending of a {} job", T::KIND)
+}
+
 /// What a failed ending means for the settlement: it is tried again if it may pass, and is never the fault of the result.
 fn unwritten(error: Error) -> StoreError {
     match error {
         Error::Store(error) if error.may_pass() => error,
+        Error::Panicked(panic) => StoreError::Failed(Box::new(panic)),
         error => StoreError::Failed(Box::new(error)),
     }
 }
 
 /// The ending of a kind for one store; none where the handle is on another.
 pub(crate) type Make = Box<dyn FnOnce(&Redrive) -> Option<Arc<dyn Settler>> + Send>;
-
-/// Calls what a user wrote where a panic would take more than itself along.
-fn guarded(write: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-    let panicked =
-        |_| Err(StoreError::Failed("what is written with the job's end has panicked".into()).into());
-    catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(panicked)
-}

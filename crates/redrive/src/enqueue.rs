@@ -4,6 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
+use redrive_core::panics::catch;
 use redrive_core::store::Enqueued;
 use redrive_core::{
     IdempotencyKey, Invalid, JobId, Kind, NewJob, Partition, Policy, Priority, Queue, Start, StoreError,
@@ -15,7 +16,7 @@ use tracing::Instrument as _;
 #[cfg(feature = "postgres")]
 use crate::bodies::Confirmations;
 use crate::trace::{Trace, enqueue_span};
-use crate::{Error, Redrive, Task};
+use crate::{Error, Redrive, Task, json};
 
 /// A task on its way into the store; awaiting it enqueues. What is illegal is reported then, by name.
 #[must_use = "a task is enqueued when this is awaited"]
@@ -44,7 +45,10 @@ pub(crate) struct Draft {
 
 impl Enqueue {
     pub(crate) fn new<T: Task>(redrive: Redrive, task: &T) -> Self {
-        Self { redrive, policy: T::policy(), draft: Draft::new(task) }
+        match catch(format_args!("the policy of a {}", T::KIND), T::policy) {
+            Ok(policy) => Self { redrive, policy, draft: Draft::new(task) },
+            Err(panic) => Self { redrive, policy: Policy::default(), draft: Err(panic.into()) },
+        }
     }
 
     /// The same enqueue through another handle.
@@ -256,7 +260,8 @@ fn only(mut answers: Vec<Enqueued>) -> Result<Enqueued, Error> {
 
 impl Draft {
     fn new<T: Task>(task: &T) -> Result<Self, Error> {
-        let payload = serde_json::to_vec(task).map_err(|source| Error::Payload { kind: T::KIND, source })?;
+        let payload = json::catch_write(T::KIND, task)?;
+        let payload = payload.map_err(|source| Error::Payload { kind: T::KIND, source })?;
         Ok(Self {
             kind: T::KIND.parse()?,
             payload,

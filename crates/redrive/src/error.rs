@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::{Failure, Fault, Invalid, Outcome, StoreError};
+use redrive_core::{Failure, Fault, Invalid, Outcome, Panic, StoreError};
 
 /// Why a call did not work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store could not do it.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
     /// A value is not legal.
     #[error(transparent)]
     Invalid(#[from] Invalid),
@@ -28,6 +28,10 @@ pub enum Error {
     /// A middleware refused the job; see [`crate::Redrive::with_enqueue`].
     #[error("the job was refused: {0}")]
     Refused(String),
+    /// Code of the caller panicked: a closure passed to a transaction, an enqueue middleware, a serializer. Nothing that
+    /// it did in a transaction is kept.
+    #[error(transparent)]
+    Panicked(#[from] Panic),
     /// A large payload could not be put into the object store.
     #[cfg(feature = "bodies")]
     #[error("the payload is too large for a row, and could not be put into the object store")]
@@ -44,6 +48,19 @@ impl Error {
     /// The refusal of a job, with what its caller should read.
     pub fn refused(why: impl fmt::Display) -> Self {
         Self::Refused(why.to_string())
+    }
+}
+
+/// A store reports a panic of the caller's closure as its own failure.
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Failed(cause) => match cause.downcast::<Panic>() {
+                Ok(panic) => Self::Panicked(*panic),
+                Err(cause) => Self::Store(StoreError::Failed(cause)),
+            },
+            error => Self::Store(error),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a program hears of its worker's jobs while they happen.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_core::panics::catch;
 use redrive_core::store::{Settled, Settlement};
-use redrive_core::{Job, JobId, Reason, State, Timestamp, Verdict};
+use redrive_core::{Job, Reason, State, Timestamp, Verdict};
 use redrive_worker::Observer;
 
 /// What happened to a job on this worker. A job is shown as it was claimed.
@@ -124,11 +124,10 @@ impl<'a> Event<'a> {
 pub(crate) struct Hook<F>(pub(crate) F);
 
 impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Hook<F> {
-    /// The worker's own tasks call this: a panic here must not be one of theirs.
+    /// Calls the hook. If it panics for one job, it still hears of the other jobs of a batch.
     fn tell(&self, event: &Event<'_>) {
-        if catch_unwind(AssertUnwindSafe(|| (self.0)(event))).is_err() {
-            let JobId(job) = event.job().id;
-            tracing::error!(%job, event = event.name(), "a hook for events has panicked");
+        if let Err(panic) = catch("the hook passed to on_event", || (self.0)(event)) {
+            tracing::error!(job = %event.job().id, event = event.name(), %panic, "the worker continues");
         }
     }
 }
@@ -140,27 +139,6 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for Hook<F> {
 
     fn settled(&self, job: &Job, settlement: &Settlement, answer: Settled) {
         self.tell(&Event::of_settlement(job, settlement, answer));
-    }
-}
-
-/// Observers side by side, told in the order in which they were added.
-pub(crate) struct Observers(pub(crate) Vec<Arc<dyn Observer>>);
-
-impl Observer for Observers {
-    fn claimed(&self, jobs: &[Arc<Job>], now: Timestamp) {
-        self.0.iter().for_each(|observer| observer.claimed(jobs, now));
-    }
-
-    fn settled(&self, job: &Job, settlement: &Settlement, answer: Settled) {
-        self.0.iter().for_each(|observer| observer.settled(job, settlement, answer));
-    }
-
-    fn store_call(&self, verb: &'static str, items: usize, took: Duration, ok: bool) {
-        self.0.iter().for_each(|observer| observer.store_call(verb, items, took, ok));
-    }
-
-    fn node_problem(&self, problem: Option<&str>) {
-        self.0.iter().for_each(|observer| observer.node_problem(problem));
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::{Deferral, Job, Outcome};
+use redrive_core::{Deferral, Job, Outcome, Panic};
 use redrive_worker::{Handler, Settler};
 use tracing::Instrument as _;
 
@@ -15,7 +15,7 @@ use crate::context::States;
 use crate::durable::{Determinism, History};
 use crate::middleware::{Endpoint, Middleware, Next};
 use crate::trace::handle_span;
-use crate::{Context, JobError, Redrive, Task};
+use crate::{Context, JobError, Redrive, Task, json};
 
 /// How long an attempt is put off whose steps cannot be read.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -90,7 +90,8 @@ where
     Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
 {
     async fn call(&self, cx: Context) -> Outcome {
-        let task: T = match serde_json::from_slice(&cx.job.payload) {
+        let read = json::catch_read(T::KIND, &cx.job.payload).unwrap_or_else(Panic::resume);
+        let task: T = match read {
             Ok(task) => task,
             Err(error) => return Outcome::reject(format!("the payload is no {}: {error}", T::KIND)),
         };
@@ -108,7 +109,7 @@ where
 }
 
 fn done<O: serde::Serialize>(output: &O, kind: &str) -> Outcome {
-    match serde_json::to_vec(output) {
+    match json::catch_write(format_args!("{kind} output"), output).unwrap_or_else(Panic::resume) {
         Ok(json) if json == b"null" => Outcome::Done(None),
         Ok(json) => Outcome::Done(Some(json)),
         Err(error) => Outcome::reject(format!("the output of a {kind} cannot be written as JSON: {error}")),

@@ -65,6 +65,7 @@ mod enqueue;
 mod error;
 mod event;
 mod handle;
+mod json;
 mod limit;
 mod middleware;
 mod migrate;
@@ -122,7 +123,7 @@ pub use redrive_core::store::{
 };
 pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
-    NewJob, Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
+    NewJob, Outcome, Panic, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
 };
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore, Work, tokio_postgres};

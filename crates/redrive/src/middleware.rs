@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive_core::Outcome;
+use redrive_core::{CatchPanic, Outcome, Panic};
 
 use crate::Context;
 
 /// Runs around every attempt of a worker. An async closure from [`Context`] and [`Next`] to [`Outcome`] is one.
 ///
 /// It may look at the job before, answer without calling `next`, and look at or change the outcome after. Like a handler
-/// it may be dropped at any `await`, and its panic counts as a failed attempt.
+/// it may be dropped at any `await`, and its panic counts as a failed attempt. A panic of the handler unwinds through it.
 ///
 /// ```
 /// use redrive::{Context, Next, Outcome};
@@ -60,11 +60,16 @@ impl Next {
         match self.around.get(self.passed).cloned() {
             Some(middleware) => {
                 self.passed += 1;
-                middleware.run(cx, self).await
+                named("middleware", middleware.run(cx, self)).await
             }
-            None => self.endpoint.call(cx).await,
+            None => named("handler", self.endpoint.call(cx)).await,
         }
     }
+}
+
+/// Gives a panic of `run` its name, for the attempt that it fails.
+async fn named(what: &'static str, run: impl Future<Output = Outcome>) -> Outcome {
+    CatchPanic::new(what, run).await.unwrap_or_else(Panic::resume)
 }
 
 /// A handler whose type of task is out of sight.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redrive_core::{Job, JobId, Kind, Reason, State, StoreError};
 use tokio::time::{Instant, sleep};
 
-use crate::{Redrive, Task};
+use crate::{Redrive, Task, json};
 
 /// The first wait between two looks at a job, and the longest: each is half as long again as the one before.
 const LOOK_FIRST: Duration = Duration::from_millis(10);
@@ -139,6 +139,7 @@ pub enum ResultError {
 }
 
 fn read<T: Task>(job: &Job) -> Result<T::Output, ResultError> {
-    let json = job.output.as_deref().unwrap_or(b"null");
-    serde_json::from_slice(json).map_err(|source| ResultError::Unreadable { kind: T::KIND, source })
+    let output = job.output.as_deref().unwrap_or(b"null");
+    let read = json::read(format_args!("{} output", T::KIND), output);
+    read.map_err(|source| ResultError::Unreadable { kind: T::KIND, source })
 }

@@ -62,6 +62,51 @@ const POLL: Duration = Duration::from_millis(2);
 /// harness.refute_enqueued::<Remind>(|_| true).await;
 /// # }
 /// ```
+///
+/// The store is one on SQLite: [`Redrive::transact`] and [`TaskWorker::ending`] work as in the program. The test makes the
+/// application's tables first. A worker that is given [`TaskWorker::ending_postgres`] needs an `ending` for the harness as
+/// well.
+///
+/// ```
+/// use redrive::testing::Harness;
+/// use redrive::{Context, End, Error, Redrive, SqliteTransaction, Task};
+/// # use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Ship { order: i64 }
+/// impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
+///
+/// // The code under test.
+/// async fn place(redrive: &Redrive, order: i64) -> Result<(), Error> {
+///     let ship = redrive.enqueue(Ship { order }).prepare().await?;
+///     let placed = redrive.transact(move |tx| {
+///         tx.connection().execute("INSERT INTO orders (id, state) VALUES (?1, 'placed')", [order])?;
+///         tx.enqueue(&ship)
+///     });
+///     placed.await.map(drop)
+/// }
+///
+/// fn mark(tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, end: &End) -> Result<(), Error> {
+///     let sql = "UPDATE orders SET state = ?2 WHERE id = ?1";
+///     tx.connection().execute(sql, (ship.order, end.state.name()))?;
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// let harness = Harness::new(|worker| worker.on(|_: Ship, _: Context| async { Ok(()) }).ending(mark));
+/// let table = "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT)";
+/// harness.redrive().transact(move |tx| Ok(tx.connection().execute_batch(table)?)).await?;
+///
+/// place(harness.redrive(), 7).await?;
+/// assert_eq!(harness.drain("default").await.succeeded, 1);
+///
+/// let state = harness.redrive().transact(|tx| {
+///     let sql = "SELECT state FROM orders WHERE id = 7";
+///     Ok(tx.connection().query_row(sql, (), |row| row.get::<_, String>(0))?)
+/// });
+/// assert_eq!(state.await?, "succeeded");
+/// # Ok(()) }
+/// ```
 pub struct Harness {
     redrive: Redrive,
     clock: ManualClock,
@@ -74,7 +119,7 @@ impl Harness {
         let clock = ManualClock::new();
         let options = Options::default().with_clock(clock.clone());
         let store = SqliteStore::open_in_memory_with(options).expect("a store in memory opens");
-        Self { redrive: Redrive::on(Arc::new(store)), clock, setup: Box::new(setup) }
+        Self { redrive: Redrive::on_sqlite(store), clock, setup: Box::new(setup) }
     }
 
     /// The same harness with enqueues through what `change` makes of its handle, such as one with enqueue middleware.

@@ -46,7 +46,8 @@ impl Redrive {
     /// Runs `body` in a transaction on the store's SQLite file, where the application may keep tables of its own. What it
     /// writes and what it enqueues is there together or not at all: it is committed when `body` returns well.
     ///
-    /// It holds up every other write and may, rarely, be called a second time after nothing of the first was kept.
+    /// It holds up every other write and may, rarely, be called a second time after nothing of the first was kept. If it
+    /// panics, nothing is committed, the error is [`Error::Panicked`], and the store continues.
     ///
     /// ```
     /// # use redrive::{Error, Redrive, Task};

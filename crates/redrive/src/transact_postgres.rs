@@ -48,7 +48,7 @@ impl Redrive {
     /// Runs `body` in a transaction on one of the store's connections to Postgres. What it writes and what it enqueues is
     /// there together or not at all: it is committed when `body` returns well.
     ///
-    /// It is given up on after 15 s. To enqueue in a transaction on a connection of your own, see
+    /// It is given up on after 15 s. If it panics, nothing is committed and the error is [`Error::Panicked`]. To enqueue in a transaction on a connection of your own, see
     /// [`crate::Enqueue::enqueue_in`].
     ///
     /// ```no_run

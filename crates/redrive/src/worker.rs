@@ -19,7 +19,7 @@ use crate::ending::InPostgres;
 #[cfg(feature = "sqlite")]
 use crate::ending::InSqlite;
 use crate::ending::Make;
-use crate::event::{Hook, Observers};
+use crate::event::Hook;
 use crate::handle::{Handle, Shared};
 use crate::schedule::run::Driver;
 use crate::{Context, Error, Event, JobError, Middleware, Redrive, Task};
@@ -135,7 +135,7 @@ impl TaskWorker {
     }
 
     /// Calls `hook` with what happens to jobs on this worker, beside other hooks and observers. It is called on the
-    /// worker's own tasks: it must be quick and must not block.
+    /// worker's own tasks: it must be quick and must not block. A panic in it is logged, and the worker continues.
     ///
     /// ```
     /// use redrive::Event;
@@ -181,8 +181,12 @@ impl TaskWorker {
     /// succeeded, dead or cancelled, or not at all. That goes for the end of a job too whose last worker crashed, and
     /// under a lost lease nothing is written.
     ///
-    /// What fails here keeps the job from ending: it is taken over when its lease has run out, and settled anew. The
-    /// closure holds up every other write while it runs. It is not called for a job that is cancelled while nobody
+    /// If the closure fails or panics, the transaction is rolled back. An error of the store that may pass is retried. After
+    /// any other error, and after a panic, the attempt has failed: the job's last error and its attempt log name the cause,
+    /// and the policy decides whether another attempt follows. A job never succeeds without this closure. If the closure
+    /// fails for a job that is to end as dead or cancelled, the job ends without it, and its last error says so.
+    ///
+    /// The closure holds up every other write while it runs. It is not called for a job that is cancelled while nobody
     /// works on it, since no worker ends that: see [`SqliteTransaction::cancel`]. Nor is it for one whose payload cannot be
     /// read.
     ///
@@ -285,8 +289,8 @@ impl TaskWorker {
             tracing::warn!(%error, "the default policy could not be registered");
         }
         let mut worker = Worker::new(self.redrive.backend().clone(), settings)?;
-        if !self.observers.is_empty() {
-            worker = worker.observe(Arc::new(Observers(self.observers)));
+        for observer in self.observers {
+            worker = worker.observe(observer);
         }
         let shared = Arc::new(Shared {
             redrive: self.redrive,
@@ -297,8 +301,11 @@ impl TaskWorker {
         for register in self.register {
             worker = register(worker, &shared)?;
         }
-        let schedules = self.schedules.then(|| Driver::new(shared.redrive.clone(), poll));
-        Ok(worker.run_until(tend_until(shared.redrive.clone(), schedules, shutdown)).await?)
+        let redrive = shared.redrive.clone();
+        // The worker owns all that belongs to its handlers, and drops it when it has ended.
+        drop(shared);
+        let schedules = self.schedules.then(|| Driver::new(redrive.clone(), poll));
+        Ok(worker.run_until(tend_until(redrive, schedules, shutdown)).await?)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Settled, Settlement, StoreError};
-use redrive_core::{Invalid, Job, Kind, Lease};
+use redrive_core::{CatchPanic, Invalid, Job, Kind, Lease};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -153,18 +153,31 @@ impl Lane {
                     return Err(Unsettled { batch, error });
                 }
                 Err(error) if self.is_spoilt_by_one(&part, &error) => parts.extend(part.split()),
+                Err(error) if self.through.is_some() => {
+                    if let Err(mut unsettled) = self.settle_failed_ending(engine, part, error, tries).await {
+                        unsettled.batch.extend(parts.into_iter().flatten());
+                        return Err(unsettled);
+                    }
+                }
                 Err(error) => drop_batch(engine, &part.settlements, &error),
             }
         }
         Ok(())
     }
 
-    async fn apply(&self, engine: &Engine, batch: &Batch, tries: Tries) -> Result<Vec<Settled>, StoreError> {
+    pub(super) async fn apply(
+        &self,
+        engine: &Engine,
+        batch: &Batch,
+        tries: Tries,
+    ) -> Result<Vec<Settled>, StoreError> {
         match self.settler(engine) {
             Some(settler) => {
                 // One without a job is never in a lane with a settler.
                 let jobs: Vec<Arc<Job>> = batch.jobs.iter().flatten().cloned().collect();
-                engine.store.settle_through(settler, tries, &jobs, &batch.settlements).await
+                let settle = engine.store.settle_through(settler, tries, &jobs, &batch.settlements);
+                let settled = CatchPanic::new("the handler's settler", settle).await;
+                settled.unwrap_or_else(|panic| Err(StoreError::Failed(Box::new(panic))))
             }
             None => engine.store.settle_by(tries, &batch.settlements).await,
         }
@@ -181,7 +194,7 @@ impl Lane {
 
     /// Whether results are kept after `error`: the store cannot take any now, and it or its operator can change that. Dropped
     /// results would make jobs run twice.
-    fn waits_for(&self, error: &StoreError) -> bool {
+    pub(super) fn waits_for(&self, error: &StoreError) -> bool {
         match error {
             StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Full(_) => true,
             // A settler may refuse one job for a reason of its own.
@@ -197,16 +210,16 @@ impl Lane {
 }
 
 /// What the store could not take, and why.
-struct Unsettled {
-    batch: Batch,
-    error: StoreError,
+pub(super) struct Unsettled {
+    pub(super) batch: Batch,
+    pub(super) error: StoreError,
 }
 
 /// Results that go to the store in one call, with their jobs beside them.
 #[derive(Default)]
-struct Batch {
-    settlements: Vec<Settlement>,
-    jobs: Vec<Option<Arc<Job>>>,
+pub(super) struct Batch {
+    pub(super) settlements: Vec<Settlement>,
+    pub(super) jobs: Vec<Option<Arc<Job>>>,
 }
 
 impl Batch {
@@ -229,9 +242,18 @@ impl Batch {
 
 impl FromIterator<Finished> for Batch {
     fn from_iter<I: IntoIterator<Item = Finished>>(results: I) -> Self {
-        let (settlements, jobs) =
-            results.into_iter().map(|Finished { job, settlement }| (settlement, job)).unzip();
-        Self { settlements, jobs }
+        let mut batch = Self::default();
+        batch.extend(results);
+        batch
+    }
+}
+
+impl Extend<Finished> for Batch {
+    fn extend<I: IntoIterator<Item = Finished>>(&mut self, results: I) {
+        for Finished { job, settlement } in results {
+            self.settlements.push(settlement);
+            self.jobs.push(job);
+        }
     }
 }
 
@@ -247,7 +269,7 @@ impl IntoIterator for Batch {
     }
 }
 
-async fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
+pub(super) async fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
     engine.held.remove(batch.settlements.iter().map(|settlement| settlement.lease));
     let mut waiting = BTreeSet::new();
     for ((settlement, job), answer) in batch.settlements.iter().zip(&batch.jobs).zip(answers) {
@@ -266,7 +288,7 @@ async fn conclude(engine: &Engine, batch: &Batch, answers: &[Settled]) {
 }
 
 /// The leases are no longer renewed: they run out and the jobs are reclaimed.
-fn drop_batch(engine: &Engine, batch: &[Settlement], error: &StoreError) {
+pub(super) fn drop_batch(engine: &Engine, batch: &[Settlement], error: &StoreError) {
     engine.held.remove(batch.iter().map(|settlement| settlement.lease));
     engine.counts.dropped.add(batch.len());
     let (count, error) = (batch.len(), Causes(error));

@@ -117,31 +117,6 @@ async fn a_panic_is_a_failure_like_any_other() {
     assert_eq!(log[0].entry.duration, 5 * MS);
 }
 
-/// Panics when it is dropped.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("dropped");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_on_being_dropped_is_caught_too() {
-    let stage = Stage::new().await;
-    stage.enqueue([NewJob { timeout: Some(S), ..stage.new_job(1) }]).await;
-    let worker = stage.start(async |cx: Context| {
-        if cx.job.attempt == 1 {
-            let _bomb = Bomb;
-            std::future::pending::<()>().await;
-        }
-        Outcome::Done(None)
-    });
-    stage.until(1, State::Succeeded).await;
-    worker.stop().await;
-    assert_eq!(stage.outcomes(1), ["panic"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_job_s_timeout_goes_before_the_policy_s_and_that_before_the_worker_s() {
     let cases = [

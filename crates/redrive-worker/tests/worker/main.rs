@@ -7,6 +7,7 @@ mod endings;
 mod leases;
 mod node_pause;
 mod outage;
+mod panics;
 mod rigged;
 mod shutdown;
 mod stage;

@@ -16,7 +16,7 @@ use super::history::{Place, unreadable};
 use super::pause::Pause;
 use super::race::Contender;
 use super::select::Arm;
-use crate::{Context, Error, JobError, Redrive};
+use crate::{Context, Error, JobError, Redrive, json};
 
 impl Context {
     /// Waits for a signal by this name, without holding the worker. Signals that came before count; they are taken in the
@@ -168,7 +168,8 @@ impl Redrive {
         name: &str,
         value: &V,
     ) -> Result<Signalled, Error> {
-        let value = serde_json::to_vec(value).map_err(|source| Error::Payload { kind: "signal", source })?;
+        let value = json::catch_write("signal", value)?;
+        let value = value.map_err(|source| Error::Payload { kind: "signal", source })?;
         self.send(Signal { job, id: Uuid::now_v7(), name: name.parse()?, value }).await
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use redrive_core::store::{Settled, Settlement};
-use redrive_core::{Job, Lease, StoreError};
+use redrive_core::{CatchPanic, Job, Lease, StoreError};
 use redrive_store_postgres::{OpenTransaction, PostgresStore, Work};
 use redrive_worker::Settler;
 
-use super::{End, Ending, endings, unwritten};
+use super::{End, Ending, ending_of, endings, unwritten};
 use crate::bodies::Confirmations;
 use crate::{Error, PostgresTransaction, Redrive, Task};
 
@@ -61,7 +61,8 @@ where
     let tx = PostgresTransaction::new(tx);
     for (ending, answer) in endings.iter().zip(&answers) {
         if let Some((task, end)) = ending.ended(*answer) {
-            write(&tx, task, &end).await.map_err(unwritten)?;
+            let written = CatchPanic::new(ending_of::<T>(), async { write(&tx, task, &end).await }).await;
+            written.unwrap_or_else(|panic| Err(panic.into())).map_err(unwritten)?;
         }
     }
     Ok((answers, tx.into_bodies()))

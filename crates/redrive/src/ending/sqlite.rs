@@ -4,12 +4,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use redrive_core::panics::catch;
 use redrive_core::store::{Settled, Settlement};
 use redrive_core::{Job, StoreError};
 use redrive_store_sqlite::SqliteStore;
 use redrive_worker::Settler;
 
-use super::{End, endings, guarded, unwritten};
+use super::{End, ending_of, endings, unwritten};
 use crate::{Error, Redrive, SqliteTransaction, Task};
 
 /// Settles jobs of a kind in a transaction of the store's writer, with what a closure writes.
@@ -38,7 +39,8 @@ where
             let mut tx = SqliteTransaction::new(tx);
             for (ending, answer) in endings.iter().zip(&answers) {
                 if let Some((task, end)) = ending.ended(*answer) {
-                    guarded(|| write(&mut tx, task, &end)).map_err(unwritten)?;
+                    let written = catch(ending_of::<T>(), || write(&mut tx, task, &end));
+                    written.unwrap_or_else(|panic| Err(panic.into())).map_err(unwritten)?;
                 }
             }
             Ok::<_, StoreError>((answers, tx.into_bodies()))

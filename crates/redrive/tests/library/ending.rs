@@ -41,28 +41,28 @@ impl Task for Ship {
 }
 
 /// A store with an application's table in it.
-struct Stage {
-    redrive: Redrive,
+pub(crate) struct Stage {
+    pub(crate) redrive: Redrive,
     _server: Option<Postgres>,
 }
 
 const TABLE: &str = "CREATE TABLE ends (order_id BIGINT, state TEXT)";
 
 impl Stage {
-    async fn sqlite() -> Self {
+    pub(crate) async fn sqlite() -> Self {
         let redrive = open().await;
         redrive.transact(|tx| Ok(tx.connection().execute_batch(TABLE)?)).await.unwrap();
         Self { redrive, _server: None }
     }
 
-    async fn postgres() -> Self {
+    pub(crate) async fn postgres() -> Self {
         let server = Postgres::start();
         server.run(TABLE);
         Self { redrive: Redrive::open(&server.address()).await.unwrap(), _server: Some(server) }
     }
 
     /// The orders that have ended, with how.
-    async fn ends(&self) -> Vec<(i64, String)> {
+    pub(crate) async fn ends(&self) -> Vec<(i64, String)> {
         const SQL: &str = "SELECT order_id, state FROM ends ORDER BY order_id";
         let read = |tx: &mut SqliteTransaction<'_, '_, '_>| {
             let mut statement = tx.connection().prepare(SQL)?;
@@ -139,7 +139,7 @@ async fn handle(ship: Ship, cx: Context) -> Result<(), JobError> {
     }
 }
 
-fn ended(ends: &[(i64, &str)]) -> Vec<(i64, String)> {
+pub(crate) fn ended(ends: &[(i64, &str)]) -> Vec<(i64, String)> {
     ends.iter().map(|(order, state)| (*order, (*state).to_owned())).collect()
 }
 
@@ -277,6 +277,8 @@ macro_rules! on_both_stores {
         }
     };
 }
+
+pub(crate) use on_both_stores;
 
 on_both_stores!(
     each_end_is_written_once,

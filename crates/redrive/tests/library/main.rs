@@ -10,6 +10,7 @@ mod ending;
 mod events;
 mod middleware;
 mod operate;
+mod panics;
 mod postgres;
 mod replace;
 mod result;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive::{Context, Error, Filter, NewJob, PageRequest, Priority, Redrive, Schedule};
+use redrive::{Context, Error, Filter, JobId, NewJob, PageRequest, Policy, Priority, Redrive, Schedule};
 use redrive_testkit::servers::Postgres;
 use tokio::time::sleep;
 use tokio_postgres::NoTls;
 
-use crate::stage::{Add, job};
+use crate::stage::{Add, job, output, work};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_enqueue_in_a_transaction_passes_what_every_other_one_passes() {
@@ -86,4 +86,46 @@ async fn an_idle_worker_makes_at_most_two_statements_a_second() {
         log.lines().filter(|line| line.contains("execute ") || line.contains("statement: ")).count();
     assert!(statements > 0, "none was counted: the log has another form");
     assert!(statements <= 2 * 10, "{statements} statements in {watched:?}:\n{log}");
+}
+
+/// Calls `redrive.enqueue` over a connection that is none of redrive's, and says which job it made.
+async fn enqueue_by_sql(server: &Postgres) -> JobId {
+    let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let sql = r#"SELECT redrive.enqueue('add', '{"a":1,"b":2}')"#;
+    JobId(client.query_one(sql, &[]).await.unwrap().get(0))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sql_enqueues_into_a_database_that_was_only_migrated_and_a_worker_runs_it() {
+    let server = Postgres::start();
+    redrive::migrate(&server.address()).await.unwrap();
+    let id = enqueue_by_sql(&server).await;
+    let redrive = Redrive::open(&server.address()).await.unwrap();
+    let enqueued = job(&redrive, id).await;
+    let policy = redrive_core::catalog::content(&**redrive.backend(), &enqueued.policy).await.unwrap();
+    assert_eq!((enqueued.policy.to_string().as_str(), policy), ("default@1", Some(Policy::default())));
+    let worker = redrive.worker().on(|add: Add, _: Context| async move { Ok(add.a + add.b) });
+    work(&redrive, worker, &[id]).await;
+    assert_eq!(output(&redrive, id).await, "3");
+    assert_eq!(
+        server.run("SELECT id FROM redrive.records WHERE kind = 'policy'"),
+        "default@1",
+        "a worker that starts later registers no other version"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_policy_that_is_there_survives_the_migration() {
+    let server = Postgres::start();
+    let redrive = Redrive::open(&server.address()).await.unwrap();
+    let name = "default".parse().unwrap();
+    let own = Policy::default().with_max_attempts(3).unwrap();
+    let registered = redrive_core::catalog::put(&**redrive.backend(), &name, &own).await.unwrap();
+    // As on a database that an operator has used before the migration came.
+    server.run("DELETE FROM redrive.records WHERE id = 'default@1'");
+    server.run(include_str!("../../../redrive-store-postgres/migrations/0004_default_policy.sql"));
+    assert_eq!(server.run("SELECT id FROM redrive.records WHERE kind = 'policy'"), "default@2");
+    let id = enqueue_by_sql(&server).await;
+    assert_eq!(job(&redrive, id).await.policy, registered);
 }

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redrive::testing::Harness;
-use redrive::{Backoff, Context, Jitter, JobError, NewJob, Outcome, Policy, Priority, Schedule, State, Task};
+use redrive::{
+    Backoff, Context, End, Error, Jitter, JobError, NewJob, Outcome, Policy, Priority, Schedule,
+    SqliteTransaction, State, Task,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::stage::Add;
@@ -143,4 +146,65 @@ async fn a_refutation_that_fails_shows_what_is_there() {
     let (harness, _) = harness();
     harness.redrive().enqueue(Add { a: 1, b: 0 }).await.unwrap();
     harness.refute_enqueued::<Add>(|add| add.a == 1).await;
+}
+
+/// A harness whose worker writes a row with the end of each task, unless the row is there.
+async fn with_ending() -> Harness {
+    let harness = Harness::new(|worker| {
+        let write = |tx: &mut SqliteTransaction<'_, '_, '_>, task: &Try, end: &End| -> Result<(), Error> {
+            let row = (format!("{task:?}"), end.state.name());
+            tx.connection().execute("INSERT INTO ends (task, state) VALUES (?1, ?2)", row)?;
+            Ok(())
+        };
+        let handle = |task: Try, _: Context| async move {
+            match task {
+                Try::Work => Ok(7),
+                _ => Err(JobError::reject("no")),
+            }
+        };
+        worker.on(handle).ending(write)
+    });
+    let table = "CREATE TABLE ends (task TEXT PRIMARY KEY, state TEXT)";
+    harness.redrive().transact(move |tx| Ok(tx.connection().execute_batch(table)?)).await.unwrap();
+    harness
+}
+
+async fn ends(harness: &Harness) -> Vec<(String, String)> {
+    let read = |tx: &mut SqliteTransaction<'_, '_, '_>| {
+        let mut statement = tx.connection().prepare("SELECT task, state FROM ends ORDER BY task")?;
+        let rows = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    };
+    harness.redrive().transact(read).await.unwrap()
+}
+
+#[tokio::test]
+async fn transactions_and_endings_work_as_in_the_program() {
+    let harness = with_ending().await;
+    let task = harness.redrive().enqueue(Try::Work).queue("later").prepare().await.unwrap();
+    harness.redrive().transact(move |tx| tx.enqueue(&task)).await.unwrap();
+    harness.assert_enqueued::<Try>(|task| matches!(task, Try::Work)).await;
+    assert_eq!(harness.drain("later").await.succeeded, 1);
+    let ran = harness.run(Try::Fail).await;
+    assert_eq!(ran.job.state, State::Dead);
+    let rows =
+        [("Fail", "dead"), ("Work", "succeeded")].map(|(task, state)| (task.to_owned(), state.to_owned()));
+    assert_eq!(ends(&harness).await, rows);
+}
+
+#[tokio::test]
+async fn an_ending_that_fails_fails_the_attempt_and_the_harness_goes_on() {
+    let harness = with_ending().await;
+    harness.run(Try::Work).await;
+    // The row is there already.
+    let ran = harness.run(Try::Work).await;
+    assert!(!ran.job.state.is_final() && ran.job.attempt == 1, "{:?}", ran.job);
+    let error = ran.job.last_error.unwrap();
+    assert!(
+        error.starts_with("the end of the job could not be written: ") && error.contains("UNIQUE"),
+        "{error}"
+    );
+    harness.redrive().transact(|tx| Ok(tx.connection().execute_batch("DELETE FROM ends")?)).await.unwrap();
+    harness.advance(Duration::from_secs(1));
+    assert_eq!(harness.drain(ran.job.queue.as_str()).await.succeeded, 1);
 }
