@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive_core::NewJob;
-use redrive_core::store::Enqueued;
+use redrive_core::{NewJob, store};
 
+use crate::answer::key_of;
 use crate::bodies::UnconfirmedBody;
-use crate::{Error, Redrive};
+use crate::{Conflict, EnqueuedJob, Error, Redrive};
 
 /// Sees every job before it is enqueued through a handle, and may change or refuse it. A closure from [`NewJob`] to
 /// `Result<NewJob, Error>` is one.
@@ -67,7 +67,11 @@ impl Redrive {
 
     /// Enqueues jobs that have passed the middleware, with answers in their order. A large payload is set aside first, unless
     /// its job repeats an earlier one.
-    pub(crate) async fn add(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+    pub(crate) async fn add(
+        &self,
+        mut jobs: Vec<NewJob>,
+    ) -> Result<Vec<Result<EnqueuedJob, Conflict>>, Error> {
+        let keys: Vec<Option<String>> = jobs.iter().map(key_of).collect();
         let mut answers = self.find_repeats(&mut jobs).await?;
         let mut new = Vec::with_capacity(jobs.len());
         for (job, known) in jobs.into_iter().zip(&answers) {
@@ -77,17 +81,18 @@ impl Redrive {
         }
         let mut added = self.add_prepared(new).await?.into_iter();
         answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = added.next());
-        Ok(answers.into_iter().flatten().collect())
+        let answers = answers.into_iter().flatten().zip(keys);
+        Ok(answers.map(|(answer, key)| EnqueuedJob::under_key(answer, key)).collect())
     }
 
     /// Enqueues jobs whose large payloads are set aside, and notes which job has each.
-    async fn add_prepared(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, Error> {
+    async fn add_prepared(&self, jobs: Vec<NewJob>) -> Result<Vec<store::Enqueued>, Error> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
         let bodies: Vec<Option<UnconfirmedBody>> = jobs.iter().map(UnconfirmedBody::of).collect();
         let answers = self.backend().enqueue(jobs).await?;
-        let led_to = |(body, answer): (Option<_>, &Enqueued)| body.map(|body| (body, answer.id()));
+        let led_to = |(body, answer): (Option<_>, &store::Enqueued)| body.map(|body| (body, answer.id()));
         self.confirm(bodies.into_iter().zip(&answers).filter_map(led_to).collect()).await;
         Ok(answers)
     }

@@ -4,7 +4,8 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use redrive_core::store::Enqueued;
+#[cfg(feature = "postgres")]
+use redrive_core::store;
 use redrive_core::{
     IdempotencyKey, Invalid, JobId, Kind, NewJob, Partition, Policy, Priority, Queue, Start, StoreError,
     Tenant, Timestamp, Unique, UniqueRule,
@@ -15,7 +16,7 @@ use tracing::Instrument as _;
 #[cfg(feature = "postgres")]
 use crate::bodies::Confirmations;
 use crate::trace::{Trace, enqueue_span};
-use crate::{Error, Redrive, Task};
+use crate::{EnqueuedJob, Error, Redrive, Task};
 
 /// A task on its way into the store; awaiting it enqueues. What is illegal is reported then, by name.
 #[must_use = "a task is enqueued when this is awaited"]
@@ -67,7 +68,25 @@ impl Enqueue {
         self.set(Priority::new(priority), |draft, priority| draft.priority = priority)
     }
 
-    /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again.
+    /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again. A different
+    /// task, queue, priority or policy under the same key is an [`Error::Conflict`], and is not enqueued.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Error, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { cents: u64 }
+    /// # impl Task for Charge { const KIND: &'static str = "charge"; type Output = (); }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let first = redrive.enqueue(Charge { cents: 500 }).key("order-7").await?;
+    /// let again = redrive.enqueue(Charge { cents: 500 }).key("order-7").await?;
+    /// assert_eq!(again, EnqueuedJob::Existing(first.id()));
+    ///
+    /// match redrive.enqueue(Charge { cents: 900 }).key("order-7").await {
+    ///     Err(Error::Conflict(conflict)) => assert_eq!(conflict.existing, first.id()),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn key(self, key: &str) -> Self {
         self.set(key.parse(), |draft, key| draft.key = Some(key))
     }
@@ -91,7 +110,7 @@ impl Enqueue {
     /// Runs once `quiet` has passed without another enqueue of its kind under `key`; the last payload counts.
     ///
     /// ```
-    /// # use redrive::{Enqueued, Redrive, Task};
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Index { document: u64, text: String }
     /// # impl Task for Index { const KIND: &'static str = "index"; type Output = (); }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
@@ -100,7 +119,7 @@ impl Enqueue {
     /// let index = |text: &str| Index { document: 7, text: text.to_owned() };
     /// let first = redrive.enqueue(index("a")).debounce("7", quiet).await?;
     /// let again = redrive.enqueue(index("ab")).debounce("7", quiet).await?;
-    /// assert_eq!(again, Enqueued::Replaced(first.id()));
+    /// assert_eq!(again, EnqueuedJob::Replaced(first.id()));
     /// # Ok(()) }
     /// ```
     pub fn debounce(self, key: &str, quiet: Duration) -> Self {
@@ -175,7 +194,7 @@ impl Enqueue {
     pub async fn enqueue_in(
         self,
         transaction: &mut redrive_store_postgres::Transaction<'_>,
-    ) -> Result<Enqueued, Error> {
+    ) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
         let enqueued =
@@ -188,7 +207,7 @@ impl Enqueue {
     pub async fn enqueue_in_sqlx(
         self,
         transaction: &mut redrive_store_postgres::PgConnection,
-    ) -> Result<Enqueued, Error> {
+    ) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
         let enqueued =
@@ -196,11 +215,11 @@ impl Enqueue {
         redrive.confirm_before_commit(&job, only(enqueued)?).await
     }
 
-    async fn send(self) -> Result<Enqueued, Error> {
+    async fn send(self) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.draft_job().await?;
         let job = redrive.pass_middleware(job).await?;
         let span = enqueue_span(&job);
-        only(redrive.add(vec![job]).instrument(span).await?)
+        Ok(only(redrive.add(vec![job]).instrument(span).await?)??)
     }
 
     /// The job as it was admitted, whose policy is in the store when this returns.
@@ -237,15 +256,19 @@ impl Redrive {
     /// Notes which job has the large payload of an enqueue in a transaction that someone else will commit. Rolled back, that
     /// job does not name the payload, which is removed then.
     #[cfg(feature = "postgres")]
-    async fn confirm_before_commit(&self, job: &NewJob, answer: Enqueued) -> Result<Enqueued, Error> {
+    async fn confirm_before_commit(
+        &self,
+        job: &NewJob,
+        answer: store::Enqueued,
+    ) -> Result<EnqueuedJob, Error> {
         let mut bodies = Confirmations::default();
         bodies.note(job, answer);
         self.confirm(bodies).await;
-        Ok(answer)
+        Ok(EnqueuedJob::of(answer, job)?)
     }
 }
 
-fn only(mut answers: Vec<Enqueued>) -> Result<Enqueued, Error> {
+fn only<A>(mut answers: Vec<A>) -> Result<A, Error> {
     answers.pop().ok_or_else(|| StoreError::Failed("the store gave no answer to an enqueue".into()).into())
 }
 
@@ -280,7 +303,7 @@ impl Draft {
 }
 
 impl IntoFuture for Enqueue {
-    type Output = Result<Enqueued, Error>;
+    type Output = Result<EnqueuedJob, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -54,6 +54,7 @@
 //! ```
 
 mod admit;
+mod answer;
 mod batch;
 mod bodies;
 mod client;
@@ -86,6 +87,7 @@ mod transfer;
 mod worker;
 
 pub use admit::EnqueueMiddleware;
+pub use answer::{BatchConflict, Conflict, EnqueuedJob};
 pub use batch::IntoEnqueue;
 #[cfg(feature = "bodies")]
 pub use bodies::INLINE_BYTES_MAX;
@@ -115,9 +117,7 @@ pub use worker::TaskWorker;
 pub use redrive_core::policy::presets;
 pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
 pub use redrive_core::steps::{Forgotten, Hold, Signal, Signalled, Step, StepKind};
-pub use redrive_core::store::{
-    Backend, Cancelled, Cursor, Discarded, Enqueued, Filter, Page, PageRequest, Redriven,
-};
+pub use redrive_core::store::{Backend, Cancelled, Cursor, Discarded, Filter, Page, PageRequest, Redriven};
 pub use redrive_core::{
     Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
     NewJob, Outcome, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,

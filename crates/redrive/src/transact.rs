@@ -4,7 +4,7 @@ use redrive_store_sqlite::Transaction;
 use redrive_store_sqlite::rusqlite::Connection;
 
 use crate::bodies::Confirmations;
-use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
+use crate::{Cancelled, EnqueuedJob, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's file.
 pub struct SqliteTransaction<'a, 'b, 'c> {
@@ -27,12 +27,13 @@ impl<'a, 'b, 'c> SqliteTransaction<'a, 'b, 'c> {
         self.tx.connection()
     }
 
-    /// Enqueues a task: with the commit it is there, and rolled back it never was.
-    pub fn enqueue(&mut self, task: &Prepared) -> Result<Enqueued, Error> {
+    /// Enqueues a task: with the commit it is there, and rolled back it never was. A key that belongs to a different task is an
+    /// [`Error::Conflict`]; `?` on it rolls the transaction back.
+    pub fn enqueue(&mut self, task: &Prepared) -> Result<EnqueuedJob, Error> {
         let answer = self.tx.enqueue(std::slice::from_ref(&task.0))?.pop();
         let answer = answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))?;
         self.bodies.note(&task.0, answer);
-        Ok(answer)
+        Ok(EnqueuedJob::of(answer, &task.0)?)
     }
 
     /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the

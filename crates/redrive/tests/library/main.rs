@@ -4,6 +4,7 @@
 mod admit;
 mod batch;
 mod bodies;
+mod conflict;
 mod context;
 mod ending;
 mod events;

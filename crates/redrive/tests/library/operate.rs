@@ -9,7 +9,7 @@ async fn dead_letters(count: u32) -> (Redrive, Vec<JobId>, JobId) {
     let redrive = open().await;
     let tasks = (0..count).map(|a| Add { a, b: 0 });
     let ids: Vec<JobId> =
-        redrive.enqueue_all(tasks).await.unwrap().into_iter().map(redrive::Enqueued::id).collect();
+        redrive.enqueue_all(tasks).await.unwrap().into_iter().map(redrive::EnqueuedJob::id).collect();
     let other = redrive.enqueue(Add { a: 0, b: 0 }).queue("other").await.unwrap().id();
     let worker = redrive.worker().on(|_: Add, _: Context| async { Err(JobError::reject("no")) });
     let all: Vec<JobId> = ids.iter().copied().chain([other]).collect();
