@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         SNOW.store(false, Ordering::Relaxed);
-        println!("the lodge: {:?}", redrive.redrive(lodge).await);
+        println!("the lodge: {:?}", redrive.retry_dead(lodge).await);
         println!("{}", redrive.result::<Deliver>(lodge).await.unwrap_or_default());
     };
     redrive.worker().on(deliver).run_until(done).await?;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
-use redrive_core::steps::{Forgotten, Hold, Step};
-use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest, Redriven};
+use redrive_core::steps::{Hold, Step};
+use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest};
 use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
 #[cfg(feature = "postgres")]
@@ -181,21 +181,6 @@ impl Redrive {
             self.backend().resume(vec![parent.id]).await?;
         }
         Ok(answer)
-    }
-
-    /// Gives a dead job a fresh run, which goes on from its remembered steps.
-    pub async fn redrive(&self, id: JobId) -> Result<Redriven, Error> {
-        let answer = self.backend().redrive(vec![id]).await?.pop();
-        Ok(answer.unwrap_or(Redriven::NotFound))
-    }
-
-    /// Gives a dead job a fresh run that remembers nothing: every step runs again.
-    pub async fn redrive_afresh(&self, id: JobId) -> Result<Redriven, Error> {
-        match self.backend().forget(vec![id]).await?.pop() {
-            Some(Forgotten::Done) => self.redrive(id).await,
-            Some(Forgotten::NotDead(state)) => Ok(Redriven::NotDead(state)),
-            Some(Forgotten::NotFound) | None => Ok(Redriven::NotFound),
-        }
     }
 
     /// The steps that a job has remembered, from place `from` on.

@@ -100,7 +100,7 @@ impl<T: Task> IntoFuture for Waiting<T> {
 /// Why a job has no output to give.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// It is dead; it may be given a fresh run with [`Redrive::redrive`].
+    /// It is dead; it may be given a fresh run with [`Redrive::retry_dead`].
     #[error("the job is dead: {reason}, {}", last_error.as_deref().unwrap_or("without an error"))]
     Dead {
         /// Why.

@@ -312,7 +312,7 @@ async fn tend_until(redrive: Redrive, schedules: Option<Driver>, shutdown: impl 
     };
     tokio::select! {
         () = schedules => {}
-        () = redrive.collect_bodies() => {}
+        () = redrive.collect_bodies_hourly() => {}
         () = shutdown => {}
     }
 }

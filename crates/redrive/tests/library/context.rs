@@ -63,7 +63,7 @@ async fn what_is_awaited_may_be_spawned() {
     spawnable(worker.run_until(std::future::ready(())));
     spawnable(redrive.enqueue_all([Add { a: 1, b: 1 }]));
     spawnable(redrive.enqueue_all(vec![redrive.enqueue(Add { a: 1, b: 1 })]));
-    spawnable(redrive.redrive_all(redrive::Filter::default()));
+    spawnable(redrive.retry_all_dead(redrive::Filter::default()));
     spawnable(redrive.schedule("hourly", hourly, Add { a: 1, b: 1 }).into_future());
     spawnable(redrive.result::<Add>(redrive::JobId(uuid::Uuid::nil())).into_future());
 }
