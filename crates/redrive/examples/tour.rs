@@ -6,18 +6,14 @@ use std::time::Duration;
 use redrive::{Backoff, Context, JobError, Policy, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String, policy = deliver_policy())]
 struct Deliver {
     to: String,
 }
 
-impl Task for Deliver {
-    const KIND: &'static str = "deliver";
-    type Output = String;
-
-    fn policy() -> Policy {
-        Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(50)).expect("a legal wait"))
-    }
+fn deliver_policy() -> Policy {
+    Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(50)).expect("a legal wait"))
 }
 
 static SNOW: AtomicBool = AtomicBool::new(true);

@@ -46,6 +46,18 @@ where
 impl Redrive {
     /// A handle whose enqueues pass `middleware`, after those that were added before: single ones, batches, those in
     /// transactions of others and those of its workers' contexts. Other handles on the same store are not affected.
+    ///
+    /// ```
+    /// use redrive::{NewJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// // Every job of this handle goes to one queue.
+    /// let redrive = redrive.with_enqueue(|job: NewJob| Ok(NewJob { queue: "mail".parse()?, ..job }));
+    /// let id = redrive.enqueue(Welcome).await?.id();
+    /// assert_eq!(redrive.get(id).await?.unwrap().queue.as_str(), "mail");
+    /// # Ok(()) }
+    /// ```
     pub fn with_enqueue(mut self, middleware: impl EnqueueMiddleware) -> Self {
         let more: Arc<dyn EnqueueMiddleware> = Arc::new(middleware);
         self.gates = self.gates.iter().cloned().chain([more]).collect();

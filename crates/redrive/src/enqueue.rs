@@ -54,6 +54,20 @@ impl Enqueue {
     }
 
     /// Puts it into a queue; "default" otherwise.
+    ///
+    /// ```
+    /// # use redrive::{Policy, Priority, Redrive, Task};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let patient = Policy::default().with_max_attempts(20)?;
+    /// let welcome = redrive.enqueue(Welcome).queue("mail").priority(9).policy(patient).timeout(Duration::from_secs(30));
+    /// let id = welcome.await?.id();
+    /// # let job = redrive.get(id).await?.unwrap();
+    /// # assert_eq!((job.queue.as_str(), job.priority), ("mail", Priority::new(9)?));
+    /// # Ok(()) }
+    /// ```
     pub fn queue(self, queue: &str) -> Self {
         self.set(queue.parse(), |draft, queue| draft.queue = queue)
     }
@@ -93,16 +107,55 @@ impl Enqueue {
 
     /// Makes it the only job of its kind under `key` that has not ended: as long as there is one, that is the answer.
     /// Retries and redrives are never held up by it.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Sync { account: u64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let first = redrive.enqueue(Sync { account: 7 }).unique("7").await?;
+    /// let again = redrive.enqueue(Sync { account: 7 }).unique("7").await?;
+    /// assert_eq!(again, EnqueuedJob::Existing(first.id()));
+    /// # redrive.cancel(first.id()).await?;
+    /// // Once the first job has ended, there may be another:
+    /// assert!(redrive.enqueue(Sync { account: 7 }).unique("7").await?.is_new());
+    /// # Ok(()) }
+    /// ```
     pub fn unique(self, key: &str) -> Self {
         self.unique_by(key, UniqueRule::Live)
     }
 
     /// For `span` from the first enqueue on, the same kind under the same key finds the first job, whatever became of it.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Digest { user: u64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let day = std::time::Duration::from_secs(24 * 60 * 60);
+    /// let first = redrive.enqueue(Digest { user: 7 }).unique_for("7", day).await?;
+    /// # redrive.cancel(first.id()).await?;
+    /// let again = redrive.enqueue(Digest { user: 7 }).unique_for("7", day).await?;
+    /// assert_eq!(again, EnqueuedJob::Existing(first.id()));
+    /// # Ok(()) }
+    /// ```
     pub fn unique_for(self, key: &str, span: Duration) -> Self {
         self.unique_by(key, UniqueRule::For(span))
     }
 
     /// Replaces the job of its kind under `key` as long as that has not started: its payload, and when it is due.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Remind { text: String }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let hour = std::time::Duration::from_secs(60 * 60);
+    /// let remind = |text: &str| redrive.enqueue(Remind { text: text.to_owned() }).replace("user-7").delay(hour);
+    /// let first = remind("at nine").await?;
+    /// assert_eq!(remind("at ten").await?, EnqueuedJob::Replaced(first.id()));
+    /// # Ok(()) }
+    /// ```
     pub fn replace(self, key: &str) -> Self {
         self.unique_by(key, UniqueRule::Replace)
     }
@@ -136,6 +189,18 @@ impl Enqueue {
     }
 
     /// Runs it no earlier than at `instant`.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// // The clock of the store counts: it may be another machine's.
+    /// let now = redrive.backend().stats().await?.now;
+    /// let in_an_hour = now.after(std::time::Duration::from_secs(60 * 60));
+    /// redrive.enqueue(Welcome).run_at(in_an_hour).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn run_at(self, instant: Timestamp) -> Self {
         self.set(Ok(Start::At(instant)), |draft, start| draft.start = start)
     }

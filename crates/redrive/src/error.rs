@@ -79,8 +79,8 @@ impl From<redrive_store_postgres::tokio_postgres::Error> for Error {
 /// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and texts. The job keeps the error's text with all its causes. An error that
 /// borrows, for example that of a poisoned lock, needs a `map_err(JobError::fail)`.
 ///
-/// It is no `std::error::Error` itself, so a handler that returns `anyhow::Error` from its own functions cannot wrap a
-/// [`JobError::reject`] in it by accident.
+/// `JobError` does not implement `std::error::Error`. A function that returns `anyhow::Error` therefore cannot turn a
+/// [`JobError::reject`] into an ordinary error with `?`.
 ///
 /// ```
 /// use redrive::JobError;
@@ -121,11 +121,38 @@ impl JobError {
     }
 
     /// Failed, and the other side asked to be left alone for `wait`: never retried earlier.
+    ///
+    /// ```
+    /// use redrive::JobError;
+    ///
+    /// fn call(status: u16) -> Result<(), JobError> {
+    ///     match status {
+    ///         200 => Ok(()),
+    ///         429 => Err(JobError::retry_after("too many requests", std::time::Duration::from_secs(60))),
+    ///         _ => Err(JobError::fail(format_args!("answered {status}"))),
+    ///     }
+    /// }
+    /// assert_eq!(call(429).unwrap_err().to_string(), "too many requests");
+    /// ```
     pub fn retry_after(error: impl fmt::Display, wait: Duration) -> Self {
         Self(Outcome::retry_after(format_args!("{error:#}"), wait))
     }
 
     /// Nothing failed; run again after `wait`. Costs no attempt.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use redrive::{Context, JobError};
+    /// # struct Export { ready: bool }
+    ///
+    /// async fn export(job: Export, _cx: Context) -> Result<(), JobError> {
+    ///     if !job.ready {
+    ///         return Err(JobError::snooze(Duration::from_secs(60)));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn snooze(wait: Duration) -> Self {
         Self(Outcome::Snooze(wait))
     }

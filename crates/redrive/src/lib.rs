@@ -5,9 +5,8 @@
 //! use redrive::{Context, Redrive, Task};
 //! use serde::{Deserialize, Serialize};
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Serialize, Deserialize, Task)]
 //! struct SendReceipt { order: u64 }
-//! impl Task for SendReceipt { const KIND: &'static str = "send_receipt"; type Output = (); }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), redrive::Error> {

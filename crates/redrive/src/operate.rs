@@ -28,6 +28,16 @@ impl Redrive {
     }
 
     /// A page of the dead letters of a queue, or of all, newest first.
+    ///
+    /// ```
+    /// # use redrive::{PageRequest, Redrive};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// for job in redrive.dead(None, PageRequest::first(100)).await?.items {
+    ///     println!("{} {}: {:?}, {:?}", job.kind, job.id, job.reason, job.last_error);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn dead(&self, queue: Option<&Queue>, page: PageRequest) -> Result<Page<Job>, Error> {
         self.list(dead_of(Filter { queue: queue.cloned(), ..Filter::default() }), page).await
     }
@@ -112,6 +122,16 @@ impl Redrive {
     }
 
     /// Removes every dead job that matches, with its log; says how many. The filter's states do not matter.
+    ///
+    /// ```
+    /// # use redrive::{Filter, Queue, Redrive};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let of_mail = Filter { queue: Some(Queue::new("mail")?), ..Filter::default() };
+    /// let removed = redrive.discard_all(of_mail).await?;
+    /// # assert_eq!(removed, 0);
+    /// # Ok(()) }
+    /// ```
     pub async fn discard_all(&self, filter: Filter) -> Result<usize, Error> {
         let mut removed = 0;
         let mut batches = Batches::new(dead_of(filter));

@@ -38,6 +38,20 @@ impl<'a, 'b, 'c> SqliteTransaction<'a, 'b, 'c> {
 
     /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
     /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
+    ///
+    /// ```
+    /// # use redrive::{Cancelled, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Ship { order: i64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Ship { order: 7 }).await?.id();
+    /// let cancelled = redrive.transact(move |tx| {
+    ///     tx.connection().execute_batch("CREATE TABLE refunds AS SELECT 7 AS \"order\"")?;
+    ///     tx.cancel(id)
+    /// });
+    /// assert_eq!(cancelled.await?, Cancelled::Done);
+    /// # Ok(()) }
+    /// ```
     pub fn cancel(&mut self, id: JobId) -> Result<Cancelled, Error> {
         Ok(self.tx.cancel(&[id])?.pop().unwrap_or(Cancelled::NotFound))
     }

@@ -7,6 +7,7 @@ mod bodies;
 mod conflict;
 mod context;
 mod ending;
+mod errors;
 mod events;
 mod middleware;
 mod operate;
