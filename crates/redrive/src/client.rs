@@ -265,7 +265,7 @@ impl Redrive {
     /// # let redrive = Redrive::open("sqlite::memory:").await?;
     /// # let id = redrive.enqueue(Order).await?.id();
     /// let worker = redrive.worker().on(|_: Order, cx: Context| async move {
-    ///     cx.step("charge", || async { Ok::<_, std::io::Error>("receipt 1") }).await?;
+    ///     cx.step("charge", || async { Ok::<u32, std::io::Error>(1) }).await?;
     ///     Ok(())
     /// });
     /// # worker.run_until(async { redrive.result::<Order>(id).await.unwrap() }).await?;

@@ -221,7 +221,7 @@ mod tests {
                 format!("order 7: {payload}"),
             ),
             (outcome_of(anyhow::anyhow!("no more paper")), "no more paper".to_owned()),
-            (outcome_of(unavailable), "the store is unavailable: connection refused".to_owned()),
+            (outcome_of(unavailable), "the store is unavailable for now: connection refused".to_owned()),
             (outcome_of("a text"), "a text".to_owned()),
         ];
         for (outcome, text) in cases {
