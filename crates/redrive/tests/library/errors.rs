@@ -34,7 +34,8 @@ async fn errors_of_any_kind_fail_an_attempt_with_their_causes() {
     let tasks = (0..6).map(|a| redrive.enqueue(Add { a, b: 0 }).policy(once.clone()));
     let ids: Vec<_> = redrive.enqueue_all(tasks).await.unwrap().into_iter().map(|job| job.id()).collect();
     work(&redrive, redrive.worker().on(add), &ids).await;
-    let (digit, cause) = ("invalid digit found in string", "cannot read \"x\": invalid digit found in string");
+    let (digit, cause) =
+        ("invalid digit found in string", "cannot read \"x\": invalid digit found in string");
     for (id, error) in ids.iter().zip([cause, digit, cause, digit, cause]) {
         assert_eq!(job(&redrive, *id).await.last_error.as_deref(), Some(error));
     }
