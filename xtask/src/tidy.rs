@@ -9,8 +9,9 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use crate::run::root;
 
 /// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 16] = [
+const DIRECTIONS: [(&str, &[&str]); 17] = [
     ("redrive-core", &[]),
+    ("redrive-macros", &[]),
     ("redrive-simulate", &["redrive-core"]),
     ("redrive-bodies", &["redrive-core"]),
     ("redrive-store-sqlite", &["redrive-core"]),
@@ -23,6 +24,7 @@ const DIRECTIONS: [(&str, &[&str]); 16] = [
         &[
             "redrive-bodies",
             "redrive-core",
+            "redrive-macros",
             "redrive-worker",
             "redrive-store-sqlite",
             "redrive-store-postgres",

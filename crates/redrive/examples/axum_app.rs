@@ -9,14 +9,10 @@ use axum::{Json, Router};
 use redrive::{Context, JobError, JobId, Redrive, ResultError, Task, shutdown_signal};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String)]
 struct SendReceipt {
     order: u64,
-}
-
-impl Task for SendReceipt {
-    const KIND: &'static str = "send_receipt";
-    type Output = String;
 }
 
 /// What handlers of jobs need, as those of requests have their state.

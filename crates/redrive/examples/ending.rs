@@ -3,14 +3,9 @@
 use redrive::{Context, End, Error, Redrive, SqliteTransaction, State, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Ship {
     order: i64,
-}
-
-impl Task for Ship {
-    const KIND: &'static str = "ship";
-    type Output = ();
 }
 
 #[tokio::main]

@@ -3,25 +3,17 @@
 use redrive::{Context, JobError, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = Vec<String>)]
 struct Publish {
     picture: String,
 }
 
-impl Task for Publish {
-    const KIND: &'static str = "publish";
-    type Output = Vec<String>;
-}
-
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String)]
 struct Resize {
     picture: String,
     width: u32,
-}
-
-impl Task for Resize {
-    const KIND: &'static str = "resize";
-    type Output = String;
 }
 
 async fn publish(job: Publish, cx: Context) -> Result<Vec<String>, JobError> {

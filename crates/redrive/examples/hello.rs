@@ -3,14 +3,9 @@
 use redrive::{Context, Redrive, Task, shutdown_signal};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct SendReceipt {
     order: u64,
-}
-
-impl Task for SendReceipt {
-    const KIND: &'static str = "send_receipt";
-    type Output = ();
 }
 
 #[tokio::main]

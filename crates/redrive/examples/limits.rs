@@ -3,24 +3,15 @@
 use redrive::{Bounds, Context, JobError, Queue, Quota, Rate, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String)]
 struct Mail {
     to: String,
 }
 
-impl Task for Mail {
-    const KIND: &'static str = "mail";
-    type Output = String;
-}
-
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Change {
     id: u64,
-}
-
-impl Task for Change {
-    const KIND: &'static str = "change";
-    type Output = ();
 }
 
 async fn enqueue(

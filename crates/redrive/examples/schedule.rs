@@ -5,14 +5,9 @@ use std::time::Duration;
 use redrive::{Context, Missed, Redrive, Schedule, Task, shutdown_signal};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Report {
     about: String,
-}
-
-impl Task for Report {
-    const KIND: &'static str = "report";
-    type Output = ();
 }
 
 #[tokio::main]

@@ -5,14 +5,10 @@ use std::time::Duration;
 use redrive::{Context, JobError, Redrive, State, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String)]
 struct Expense {
     euros: u32,
-}
-
-impl Task for Expense {
-    const KIND: &'static str = "expense";
-    type Output = String;
 }
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -6,18 +6,14 @@ use std::time::Duration;
 use redrive::{Backoff, Context, JobError, Policy, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String, policy = order_policy())]
 struct Order {
     id: u64,
 }
 
-impl Task for Order {
-    const KIND: &'static str = "order";
-    type Output = String;
-
-    fn policy() -> Policy {
-        Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(100)).expect("a legal wait"))
-    }
+fn order_policy() -> Policy {
+    Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(100)).expect("a legal wait"))
 }
 
 async fn fulfil(order: Order, cx: Context) -> Result<String, JobError> {

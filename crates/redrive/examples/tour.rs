@@ -6,18 +6,14 @@ use std::time::Duration;
 use redrive::{Backoff, Context, JobError, Policy, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String, policy = deliver_policy())]
 struct Deliver {
     to: String,
 }
 
-impl Task for Deliver {
-    const KIND: &'static str = "deliver";
-    type Output = String;
-
-    fn policy() -> Policy {
-        Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(50)).expect("a legal wait"))
-    }
+fn deliver_policy() -> Policy {
+    Policy::default().with_backoff(Backoff::fixed(Duration::from_millis(50)).expect("a legal wait"))
 }
 
 static SNOW: AtomicBool = AtomicBool::new(true);
@@ -48,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         SNOW.store(false, Ordering::Relaxed);
-        println!("the lodge: {:?}", redrive.redrive(lodge).await);
+        println!("the lodge: {:?}", redrive.retry_dead(lodge).await);
         println!("{}", redrive.result::<Deliver>(lodge).await.unwrap_or_default());
     };
     redrive.worker().on(deliver).run_until(done).await?;

@@ -5,14 +5,10 @@ use redrive::{Context, Redrive, Task};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::NoTls;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String)]
 struct Ship {
     order: i32,
-}
-
-impl Task for Ship {
-    const KIND: &'static str = "ship";
-    type Output = String;
 }
 
 #[tokio::main]

@@ -5,24 +5,15 @@ use std::time::Duration;
 use redrive::{Context, JobError, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(output = String)]
 struct Order {
     id: u64,
     items: Vec<String>,
 }
 
-impl Task for Order {
-    const KIND: &'static str = "order";
-    type Output = String;
-}
-
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Pack(String);
-
-impl Task for Pack {
-    const KIND: &'static str = "pack";
-    type Output = ();
-}
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 

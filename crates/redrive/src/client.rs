@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
-use redrive_core::steps::{Forgotten, Hold, RACE_PLACES, Step};
-use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest, Redriven};
+use redrive_core::steps::{Hold, RACE_PLACES, Step};
+use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest};
 use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
 
 #[cfg(feature = "postgres")]
@@ -49,6 +49,15 @@ impl Redrive {
     /// Opens the store at `address`: `sqlite:FILE`, `sqlite::memory:` for one that is gone with the process, or
     /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share, or `redis://USER:PASSWORD@HOST` and
     /// `redis-cluster://USER:PASSWORD@HOST` for high volume.
+    ///
+    /// ```
+    /// # use redrive::Redrive;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let error = Redrive::open("mysql://db.example/jobs").await.unwrap_err();
+    /// println!("{error}"); // names the addresses that this build knows
+    /// # Ok(()) }
+    /// ```
     pub async fn open(address: &str) -> Result<Self, Error> {
         match Place::of(address)? {
             #[cfg(feature = "sqlite")]
@@ -106,6 +115,16 @@ impl Redrive {
     }
 
     /// A handle on a SQLite store, which can run transactions for others.
+    ///
+    /// ```
+    /// use redrive::{Redrive, SqliteOptions, SqliteStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = SqliteStore::open_in_memory_with(SqliteOptions::default())?;
+    /// let redrive = Redrive::on_sqlite(store);
+    /// # redrive.backend().stats().await?;
+    /// # Ok(()) }
+    /// ```
     #[cfg(feature = "sqlite")]
     pub fn on_sqlite(store: SqliteStore) -> Self {
         Self::of(Inner {
@@ -158,21 +177,75 @@ impl Redrive {
     }
 
     /// A worker on this store; give it handlers and run it.
+    ///
+    /// ```
+    /// # use redrive::{Context, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] #[task(output = String)] struct Welcome { user: u64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Welcome { user: 7 }).await?.id();
+    /// let worker = redrive.worker().on(|job: Welcome, _cx: Context| async move {
+    ///     Ok(format!("hello {}", job.user))
+    /// });
+    /// // A program runs until `redrive::shutdown_signal()`; this one until the job has ended.
+    /// worker.run_until(async { assert_eq!(redrive.result::<Welcome>(id).await.unwrap(), "hello 7") }).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn worker(&self) -> TaskWorker {
         TaskWorker::new(self.clone())
     }
 
     /// A job as it is now.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, State, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Welcome).queue("mail").await?.id();
+    /// let job = redrive.get(id).await?.expect("it was just enqueued");
+    /// assert_eq!((job.state, job.queue.as_str()), (State::Pending, "mail"));
+    /// # Ok(()) }
+    /// ```
     pub async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
         Ok(self.backend().get(vec![id]).await?.pop().flatten())
     }
 
     /// The first `limit` attempts in a job's log, oldest first.
+    ///
+    /// Workers log the attempts that failed, timed out, panicked or were lost, of all runs. A successful attempt is not in the log
+    /// unless the worker has [`crate::KeepLog::All`] in its [`crate::Settings`]. The log is removed with the job.
+    ///
+    /// ```
+    /// # use redrive::{Context, JobError, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Print;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// # let id = redrive.enqueue(Print).await?.id();
+    /// # let ended = async { redrive.result::<Print>(id).await.unwrap_err(); };
+    /// let worker = redrive.worker().on(|_: Print, _: Context| async { Err(JobError::reject("no paper")) });
+    /// # worker.run_until(ended).await?;
+    /// // Once the job has ended:
+    /// let attempts = redrive.attempts(id, 100).await?;
+    /// assert_eq!(attempts[0].entry.error.as_deref(), Some("no paper"));
+    /// # Ok(()) }
+    /// ```
     pub async fn attempts(&self, id: JobId, limit: usize) -> Result<Vec<Attempt>, Error> {
         Ok(self.backend().attempts(id, PageRequest::first(limit)).await?.items)
     }
 
     /// Ends a job that waits; asks for the end of one that runs. Everything below it goes with it: children and theirs.
+    ///
+    /// ```
+    /// # use redrive::{Cancelled, Redrive, State, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Welcome).await?.id();
+    /// assert_eq!(redrive.cancel(id).await?, Cancelled::Done);
+    /// assert_eq!(redrive.cancel(id).await?, Cancelled::Ended(State::Cancelled));
+    /// # Ok(()) }
+    /// ```
     pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
         let answer = self.backend().cancel(vec![id]).await?.pop().unwrap_or(Cancelled::NotFound);
         if answer == Cancelled::Done
@@ -183,22 +256,24 @@ impl Redrive {
         Ok(answer)
     }
 
-    /// Gives a dead job a fresh run, which goes on from its remembered steps.
-    pub async fn redrive(&self, id: JobId) -> Result<Redriven, Error> {
-        let answer = self.backend().redrive(vec![id]).await?.pop();
-        Ok(answer.unwrap_or(Redriven::NotFound))
-    }
-
-    /// Gives a dead job a fresh run that remembers nothing: every step runs again.
-    pub async fn redrive_afresh(&self, id: JobId) -> Result<Redriven, Error> {
-        match self.backend().forget(vec![id]).await?.pop() {
-            Some(Forgotten::Done) => self.redrive(id).await,
-            Some(Forgotten::NotDead(state)) => Ok(Redriven::NotDead(state)),
-            Some(Forgotten::NotFound) | None => Ok(Redriven::NotFound),
-        }
-    }
-
     /// The steps that a job has remembered, from place `from` on.
+    ///
+    /// ```
+    /// # use redrive::{Context, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Order;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// # let id = redrive.enqueue(Order).await?.id();
+    /// let worker = redrive.worker().on(|_: Order, cx: Context| async move {
+    ///     cx.step("charge", || async { Ok::<u32, std::io::Error>(1) }).await?;
+    ///     Ok(())
+    /// });
+    /// # worker.run_until(async { redrive.result::<Order>(id).await.unwrap() }).await?;
+    /// // Once the job has ended:
+    /// let steps = redrive.steps(id, 0, 100).await?;
+    /// assert_eq!(steps[0].name.as_str(), "charge");
+    /// # Ok(()) }
+    /// ```
     pub async fn steps(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, Error> {
         let steps = self.backend().recall(id, from, limit).await?;
         // The marks of races behind them are of no use to anyone but a replay.
@@ -206,6 +281,17 @@ impl Redrive {
     }
 
     /// Pauses a job: one that waits for its time is set aside at once, one that runs makes no further attempt.
+    ///
+    /// ```
+    /// # use redrive::{Hold, Redrive, State, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Welcome).await?.id();
+    /// assert_eq!(redrive.pause_job(id).await?, Hold::Done(State::Waiting));
+    /// assert_eq!(redrive.resume_job(id).await?, Hold::Done(State::Pending));
+    /// # Ok(()) }
+    /// ```
     pub async fn pause_job(&self, id: JobId) -> Result<Hold, Error> {
         Ok(self.backend().hold(vec![id]).await?.pop().unwrap_or(Hold::NotFound))
     }
@@ -216,12 +302,33 @@ impl Redrive {
     }
 
     /// Removes a dead job with its log.
+    ///
+    /// ```
+    /// # use redrive::{Discarded, Redrive, State, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Welcome).await?.id();
+    /// assert_eq!(redrive.discard(id).await?, Discarded::NotDead(State::Pending));
+    /// # Ok(()) }
+    /// ```
     pub async fn discard(&self, id: JobId) -> Result<Discarded, Error> {
         let answer = self.backend().discard(vec![id]).await?.pop();
         Ok(answer.unwrap_or(Discarded::NotFound))
     }
 
     /// Stops claims from a queue, or from all; what is running goes on.
+    ///
+    /// ```
+    /// # use redrive::{Queue, Redrive};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let mail = Queue::new("mail")?;
+    /// redrive.pause(Some(&mail)).await?;
+    /// // While it is paused, jobs may be enqueued, and none is claimed.
+    /// redrive.resume(Some(&mail)).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn pause(&self, queue: Option<&Queue>) -> Result<(), Error> {
         self.set_paused(queue, Some(Vec::new())).await
     }

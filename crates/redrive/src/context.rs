@@ -39,11 +39,35 @@ impl Context {
     }
 
     /// The store that the job came from, to enqueue more; what is enqueued through this belongs to the job's trace.
+    ///
+    /// ```
+    /// # use redrive::{Context, JobError, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome { user: u64 }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Remind { user: u64 }
+    /// async fn welcome(job: Welcome, cx: Context) -> Result<(), JobError> {
+    ///     let day = std::time::Duration::from_secs(24 * 60 * 60);
+    ///     let key = format!("remind-{}", job.user);
+    ///     // The key makes it one job, however often the handler is repeated.
+    ///     cx.redrive().enqueue(Remind { user: job.user }).key(&key).delay(day).await?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn redrive(&self) -> &Redrive {
         &self.redrive
     }
 
     /// The occurrence of a schedule that the job was enqueued for, if it was: when it should have run.
+    ///
+    /// ```
+    /// # use redrive::{Context, JobError, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Report;
+    /// async fn report(_: Report, cx: Context) -> Result<(), JobError> {
+    ///     if let Some(due) = cx.occurrence() {
+    ///         println!("the report of {}", due.as_ms());
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn occurrence(&self) -> Option<Timestamp> {
         self.job.key.as_ref().and_then(occurrence_of)
     }

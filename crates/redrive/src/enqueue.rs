@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use redrive_core::panics::catch;
-use redrive_core::store::Enqueued;
+#[cfg(feature = "postgres")]
+use redrive_core::store;
 use redrive_core::{
     IdempotencyKey, Invalid, JobId, Kind, NewJob, Partition, Policy, Priority, Queue, Start, StoreError,
     Tenant, Timestamp, Unique, UniqueRule,
@@ -16,7 +17,7 @@ use tracing::Instrument as _;
 #[cfg(feature = "postgres")]
 use crate::bodies::Confirmations;
 use crate::trace::{Trace, enqueue_span};
-use crate::{Error, Redrive, Task, json};
+use crate::{EnqueuedJob, Error, Redrive, Task, json};
 
 /// A task on its way into the store; awaiting it enqueues. What is illegal is reported then, by name.
 #[must_use = "a task is enqueued when this is awaited"]
@@ -57,6 +58,20 @@ impl Enqueue {
     }
 
     /// Puts it into a queue; "default" otherwise.
+    ///
+    /// ```
+    /// # use redrive::{Policy, Priority, Redrive, Task};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let patient = Policy::default().with_max_attempts(20)?;
+    /// let welcome = redrive.enqueue(Welcome).queue("mail").priority(9).policy(patient).timeout(Duration::from_secs(30));
+    /// let id = welcome.await?.id();
+    /// # let job = redrive.get(id).await?.unwrap();
+    /// # assert_eq!((job.queue.as_str(), job.priority), ("mail", Priority::new(9)?));
+    /// # Ok(()) }
+    /// ```
     pub fn queue(self, queue: &str) -> Self {
         self.set(queue.parse(), |draft, queue| draft.queue = queue)
     }
@@ -71,23 +86,80 @@ impl Enqueue {
         self.set(Priority::new(priority), |draft, priority| draft.priority = priority)
     }
 
-    /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again.
+    /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again. A different
+    /// task, queue, priority or policy under the same key is an [`Error::Conflict`], and is not enqueued.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Error, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Charge { cents: u64 }
+    /// # impl Task for Charge { const KIND: &'static str = "charge"; type Output = (); }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let first = redrive.enqueue(Charge { cents: 500 }).key("order-7").await?;
+    /// let again = redrive.enqueue(Charge { cents: 500 }).key("order-7").await?;
+    /// assert_eq!(again, EnqueuedJob::Existing(first.id()));
+    ///
+    /// match redrive.enqueue(Charge { cents: 900 }).key("order-7").await {
+    ///     Err(Error::Conflict(conflict)) => assert_eq!(conflict.existing, first.id()),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn key(self, key: &str) -> Self {
         self.set(key.parse(), |draft, key| draft.key = Some(key))
     }
 
     /// Makes it the only job of its kind under `key` that has not ended: as long as there is one, that is the answer.
     /// Retries and redrives are never held up by it.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Sync { account: u64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let first = redrive.enqueue(Sync { account: 7 }).unique("7").await?;
+    /// let again = redrive.enqueue(Sync { account: 7 }).unique("7").await?;
+    /// assert_eq!(again, EnqueuedJob::Existing(first.id()));
+    /// # redrive.cancel(first.id()).await?;
+    /// // Once the first job has ended, there may be another:
+    /// assert!(redrive.enqueue(Sync { account: 7 }).unique("7").await?.is_new());
+    /// # Ok(()) }
+    /// ```
     pub fn unique(self, key: &str) -> Self {
         self.unique_by(key, UniqueRule::Live)
     }
 
     /// For `span` from the first enqueue on, the same kind under the same key finds the first job, whatever became of it.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Digest { user: u64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let day = std::time::Duration::from_secs(24 * 60 * 60);
+    /// let first = redrive.enqueue(Digest { user: 7 }).unique_for("7", day).await?;
+    /// # redrive.cancel(first.id()).await?;
+    /// let again = redrive.enqueue(Digest { user: 7 }).unique_for("7", day).await?;
+    /// assert_eq!(again, EnqueuedJob::Existing(first.id()));
+    /// # Ok(()) }
+    /// ```
     pub fn unique_for(self, key: &str, span: Duration) -> Self {
         self.unique_by(key, UniqueRule::For(span))
     }
 
     /// Replaces the job of its kind under `key` as long as that has not started: its payload, and when it is due.
+    ///
+    /// ```
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Remind { text: String }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let hour = std::time::Duration::from_secs(60 * 60);
+    /// let remind = |text: &str| redrive.enqueue(Remind { text: text.to_owned() }).replace("user-7").delay(hour);
+    /// let first = remind("at nine").await?;
+    /// assert_eq!(remind("at ten").await?, EnqueuedJob::Replaced(first.id()));
+    /// # Ok(()) }
+    /// ```
     pub fn replace(self, key: &str) -> Self {
         self.unique_by(key, UniqueRule::Replace)
     }
@@ -95,7 +167,7 @@ impl Enqueue {
     /// Runs once `quiet` has passed without another enqueue of its kind under `key`; the last payload counts.
     ///
     /// ```
-    /// # use redrive::{Enqueued, Redrive, Task};
+    /// # use redrive::{EnqueuedJob, Redrive, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Index { document: u64, text: String }
     /// # impl Task for Index { const KIND: &'static str = "index"; type Output = (); }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
@@ -104,7 +176,7 @@ impl Enqueue {
     /// let index = |text: &str| Index { document: 7, text: text.to_owned() };
     /// let first = redrive.enqueue(index("a")).debounce("7", quiet).await?;
     /// let again = redrive.enqueue(index("ab")).debounce("7", quiet).await?;
-    /// assert_eq!(again, Enqueued::Replaced(first.id()));
+    /// assert_eq!(again, EnqueuedJob::Replaced(first.id()));
     /// # Ok(()) }
     /// ```
     pub fn debounce(self, key: &str, quiet: Duration) -> Self {
@@ -121,6 +193,18 @@ impl Enqueue {
     }
 
     /// Runs it no earlier than at `instant`.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// // The clock of the store counts: it may be another machine's.
+    /// let now = redrive.backend().stats().await?.now;
+    /// let in_an_hour = now.after(std::time::Duration::from_secs(60 * 60));
+    /// redrive.enqueue(Welcome).run_at(in_an_hour).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn run_at(self, instant: Timestamp) -> Self {
         self.set(Ok(Start::At(instant)), |draft, start| draft.start = start)
     }
@@ -184,7 +268,7 @@ impl Enqueue {
     pub async fn enqueue_in(
         self,
         transaction: &mut redrive_store_postgres::Transaction<'_>,
-    ) -> Result<Enqueued, Error> {
+    ) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
         let enqueued =
@@ -197,7 +281,7 @@ impl Enqueue {
     pub async fn enqueue_in_sqlx(
         self,
         transaction: &mut redrive_store_postgres::PgConnection,
-    ) -> Result<Enqueued, Error> {
+    ) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
         let enqueued =
@@ -205,11 +289,11 @@ impl Enqueue {
         redrive.confirm_before_commit(&job, only(enqueued)?).await
     }
 
-    async fn send(self) -> Result<Enqueued, Error> {
+    async fn send(self) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.draft_job().await?;
         let job = redrive.pass_middleware(job).await?;
         let span = enqueue_span(&job);
-        only(redrive.add(vec![job]).instrument(span).await?)
+        Ok(only(redrive.add(vec![job]).instrument(span).await?)??)
     }
 
     /// The job as it was admitted, whose policy is in the store when this returns.
@@ -246,15 +330,19 @@ impl Redrive {
     /// Notes which job has the large payload of an enqueue in a transaction that someone else will commit. Rolled back, that
     /// job does not name the payload, which is removed then.
     #[cfg(feature = "postgres")]
-    async fn confirm_before_commit(&self, job: &NewJob, answer: Enqueued) -> Result<Enqueued, Error> {
+    async fn confirm_before_commit(
+        &self,
+        job: &NewJob,
+        answer: store::Enqueued,
+    ) -> Result<EnqueuedJob, Error> {
         let mut bodies = Confirmations::default();
         bodies.note(job, answer);
         self.confirm(bodies).await;
-        Ok(answer)
+        Ok(EnqueuedJob::of(answer, job)?)
     }
 }
 
-fn only(mut answers: Vec<Enqueued>) -> Result<Enqueued, Error> {
+fn only<A>(mut answers: Vec<A>) -> Result<A, Error> {
     answers.pop().ok_or_else(|| StoreError::Failed("the store gave no answer to an enqueue".into()).into())
 }
 
@@ -290,7 +378,7 @@ impl Draft {
 }
 
 impl IntoFuture for Enqueue {
-    type Output = Result<Enqueued, Error>;
+    type Output = Result<EnqueuedJob, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {

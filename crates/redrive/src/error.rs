@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use redrive_core::{Failure, Fault, Invalid, Outcome, Panic, StoreError};
 
+use crate::{BatchConflict, Conflict};
+
 /// Why a call did not work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,6 +27,14 @@ pub enum Error {
         /// Why.
         source: serde_json::Error,
     },
+    /// The idempotency key belongs to a job with a different task. The task was not enqueued.
+    ///
+    /// In a transaction nothing else is undone: whoever returns the error rolls back, and whoever handles it may go on.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// Some tasks of a batch have keys that belong to different tasks. All other tasks were enqueued.
+    #[error(transparent)]
+    BatchConflict(#[from] BatchConflict),
     /// A middleware refused the job; see [`crate::Redrive::with_enqueue`].
     #[error("the job was refused: {0}")]
     Refused(String),
@@ -80,7 +90,14 @@ impl From<redrive_store_postgres::tokio_postgres::Error> for Error {
     }
 }
 
-/// How an attempt ended that did not succeed. Any error becomes a failure that is retried, so that `?` works.
+/// How an attempt ended that did not succeed.
+///
+/// `?` turns any error into a failure that is retried: every `std::error::Error` that is `Send + Sync + 'static`,
+/// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and texts. The job keeps the error's text with all its causes. An error that
+/// borrows, for example that of a poisoned lock, needs a `map_err(JobError::fail)`.
+///
+/// `JobError` does not implement `std::error::Error`. A function that returns `anyhow::Error` therefore cannot turn a
+/// [`JobError::reject`] into an ordinary error with `?`.
 ///
 /// ```
 /// use redrive::JobError;
@@ -97,22 +114,62 @@ impl From<redrive_store_postgres::tokio_postgres::Error> for Error {
 pub struct JobError(pub(crate) Outcome);
 
 impl JobError {
-    /// Failed; another attempt may succeed.
+    /// Failed; another attempt may succeed. The text is that of `{error:#}`, which for `anyhow::Error` has all causes.
     pub fn fail(error: impl fmt::Display) -> Self {
-        Self(Outcome::fail(error))
+        Self(Outcome::fail(format_args!("{error:#}")))
     }
 
-    /// Failed, and no further attempt can help: dead at once.
+    /// Failed, and no further attempt can help: dead at once. The text is that of `{error:#}`, which for `anyhow::Error` has
+    /// all causes.
+    ///
+    /// ```
+    /// use anyhow::Context as _;
+    /// use redrive::JobError;
+    ///
+    /// fn parse(line: &str) -> anyhow::Result<u64> {
+    ///     line.parse().with_context(|| format!("cannot read {line:?}"))
+    /// }
+    ///
+    /// let error = parse("x").map_err(JobError::reject).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"cannot read "x": invalid digit found in string"#);
+    /// ```
     pub fn reject(error: impl fmt::Display) -> Self {
-        Self(Outcome::reject(error))
+        Self(Outcome::reject(format_args!("{error:#}")))
     }
 
     /// Failed, and the other side asked to be left alone for `wait`: never retried earlier.
+    ///
+    /// ```
+    /// use redrive::JobError;
+    ///
+    /// fn call(status: u16) -> Result<(), JobError> {
+    ///     match status {
+    ///         200 => Ok(()),
+    ///         429 => Err(JobError::retry_after("too many requests", std::time::Duration::from_secs(60))),
+    ///         _ => Err(JobError::fail(format_args!("answered {status}"))),
+    ///     }
+    /// }
+    /// assert_eq!(call(429).unwrap_err().to_string(), "too many requests");
+    /// ```
     pub fn retry_after(error: impl fmt::Display, wait: Duration) -> Self {
-        Self(Outcome::retry_after(error, wait))
+        Self(Outcome::retry_after(format_args!("{error:#}"), wait))
     }
 
     /// Nothing failed; run again after `wait`. Costs no attempt.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use redrive::{Context, JobError};
+    /// # struct Export { ready: bool }
+    ///
+    /// async fn export(job: Export, _cx: Context) -> Result<(), JobError> {
+    ///     if !job.ready {
+    ///         return Err(JobError::snooze(Duration::from_secs(60)));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn snooze(wait: Duration) -> Self {
         Self(Outcome::Snooze(wait))
     }
@@ -134,14 +191,16 @@ impl fmt::Display for JobError {
     }
 }
 
-impl<E: std::error::Error> From<E> for JobError {
+// A bound on `std::error::Error` would leave out `anyhow::Error` and boxed errors, which do not implement it. This one covers them,
+// and does not overlap with `From<JobError> for JobError` as long as `JobError` is no `std::error::Error`.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for JobError {
     fn from(error: E) -> Self {
-        Self(Outcome::Fail(Failure::new(Fault::Error, chain(&error))))
+        Self(Outcome::Fail(Failure::new(Fault::Error, chain(&*error.into()))))
     }
 }
 
 /// An error with its causes, since only its text is kept.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -155,11 +214,56 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
+    use anyhow::Context as _;
+
+    /// The outcome that `?` makes of an error.
+    fn outcome_of<E>(error: E) -> Outcome
+    where
+        JobError: From<E>,
+    {
+        let attempt = || -> Result<(), JobError> { Err(error)? };
+        attempt().unwrap_err().0
+    }
+
+    fn payload_error() -> Error {
+        Error::Payload { kind: "k", source: serde_json::from_str::<u8>("x").unwrap_err() }
+    }
+
     #[test]
-    fn an_error_is_kept_with_its_causes() {
-        let error = Error::Payload { kind: "k", source: serde_json::from_str::<u8>("x").unwrap_err() };
-        let JobError(outcome) = JobError::from(error);
-        let text = outcome.error().unwrap().to_owned();
-        assert!(text.starts_with("the payload of a k cannot be written as JSON: expected value"), "{text}");
+    fn the_question_mark_keeps_every_error_with_its_causes() {
+        let payload = "the payload of a k cannot be written as JSON: expected value at line 1 column 1";
+        let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(payload_error());
+        let unavailable = StoreError::Unavailable("connection refused".into());
+        let cases = [
+            (outcome_of(payload_error()), payload.to_owned()),
+            (outcome_of(boxed), payload.to_owned()),
+            (outcome_of(anyhow::Error::from(payload_error())), payload.to_owned()),
+            (
+                outcome_of(Err::<(), _>(payload_error()).context("order 7").unwrap_err()),
+                format!("order 7: {payload}"),
+            ),
+            (outcome_of(anyhow::anyhow!("no more paper")), "no more paper".to_owned()),
+            (outcome_of(unavailable), "the store is unavailable for now: connection refused".to_owned()),
+            (outcome_of("a text"), "a text".to_owned()),
+        ];
+        for (outcome, text) in cases {
+            assert_eq!(outcome, Outcome::Fail(Failure::new(Fault::Error, text)));
+        }
+    }
+
+    #[test]
+    fn the_question_mark_passes_a_job_error_on() {
+        assert_eq!(outcome_of(JobError::reject("no")), Outcome::reject("no"));
+        assert_eq!(
+            outcome_of(JobError::snooze(Duration::from_secs(1))),
+            Outcome::Snooze(Duration::from_secs(1))
+        );
+    }
+
+    #[test]
+    fn an_anyhow_error_is_rejected_with_its_causes() {
+        let error = Err::<(), _>(std::fmt::Error).context("order 7").unwrap_err();
+        let text = format!("order 7: {}", std::fmt::Error);
+        assert_eq!(JobError::reject(error).0, Outcome::reject(text));
     }
 }

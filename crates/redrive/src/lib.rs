@@ -5,9 +5,8 @@
 //! use redrive::{Context, Redrive, Task};
 //! use serde::{Deserialize, Serialize};
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Serialize, Deserialize, Task)]
 //! struct SendReceipt { order: u64 }
-//! impl Task for SendReceipt { const KIND: &'static str = "send_receipt"; type Output = (); }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), redrive::Error> {
@@ -54,6 +53,7 @@
 //! ```
 
 mod admit;
+mod answer;
 mod batch;
 mod bodies;
 mod client;
@@ -75,6 +75,7 @@ mod prepare;
 mod result;
 pub mod schedule;
 mod shutdown;
+pub mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -87,6 +88,7 @@ mod transfer;
 mod worker;
 
 pub use admit::EnqueueMiddleware;
+pub use answer::{BatchConflict, Conflict, EnqueuedJob};
 pub use batch::IntoEnqueue;
 #[cfg(feature = "bodies")]
 pub use bodies::INLINE_BYTES_MAX;
@@ -115,20 +117,27 @@ pub use transact_postgres::PostgresTransaction;
 pub use transfer::{LeftBehind, Move, Moved, Progress, lift};
 pub use worker::TaskWorker;
 
-pub use redrive_core::policy::presets;
+#[cfg(feature = "bodies")]
+pub use redrive_bodies::PutError;
+pub use redrive_core::policy::{self, presets};
 pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
-pub use redrive_core::steps::{Forgotten, Hold, Signal, Signalled, Step, StepKind};
+pub use redrive_core::steps::{Await, Forgotten, Hold, Parent, Signal, Signalled, Step, StepKind};
 pub use redrive_core::store::{
-    Backend, Cancelled, Cursor, Discarded, Enqueued, Filter, Page, PageRequest, Redriven,
+    Backend, Cancelled, Cursor, Discarded, Filter, Page, PageRequest, Redriven, Retention, RunNow, Stats,
 };
 pub use redrive_core::{
-    Attempt, Backoff, Eligibility, Finding, Gravity, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
-    NewJob, Outcome, Panic, Policy, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp,
+    Attempt, Backoff, Clock, Deferral, DeferralScope, Eligibility, Entry, Epoch, Failure, Fault, Finding,
+    Fraction, Gravity, Idempotency, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind, ManualClock,
+    MaxAttempts, NewJob, Outcome, Panic, PartitionKey, Policy, PolicyName, PolicyRef, Priority, Queue,
+    Reason, SignalName, Start, State, StepName, StoreError, Tenant, Timestamp, Unique, UniqueKey, UniqueRule,
+    Wait, WorkerId, limits,
 };
+#[cfg(feature = "macros")]
+pub use redrive_macros::Task;
 #[cfg(feature = "postgres")]
 pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore, Work, tokio_postgres};
 #[cfg(feature = "redis")]
 pub use redrive_store_redis::{Options as RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use redrive_store_sqlite::{SqliteStore, rusqlite};
-pub use redrive_worker::{KeepLog, Note, Observer, Retry, Settings, Summary, retry};
+pub use redrive_store_sqlite::{Options as SqliteOptions, SqliteStore, rusqlite};
+pub use redrive_worker::{KeepLog, Note, Observer, Pulse, Retry, Settings, Summary, WorkerError, retry};

@@ -49,12 +49,34 @@ impl Redrive {
 
 impl Enqueue {
     /// Counts it under `key` for the queue's bounds per key; see [`Redrive::limit`].
+    ///
+    /// ```
+    /// # use redrive::{Bounds, Queue, Quota, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Mail { to: String }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let two_at_once = Quota { per_key: Bounds { concurrency: Some(2), rate: None }, ..Quota::default() };
+    /// redrive.limit(&Queue::new("mail")?, two_at_once).await?;
+    /// redrive.enqueue(Mail { to: "a@example.org".to_owned() }).queue("mail").limit_key("customer-7").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn limit_key(self, key: &str) -> Self {
         self.partition(key, Order::Any)
     }
 
     /// Runs it after every job of its queue that was enqueued in order under the same key before it and has not ended,
     /// retries included: one after the other, in the order of their enqueue.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Change { revision: u32 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// for revision in 1..=3 {
+    ///     redrive.enqueue(Change { revision }).in_order("document-7").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn in_order(self, key: &str) -> Self {
         self.partition(key, Order::Strict)
     }

@@ -23,6 +23,17 @@ impl Prepared {
 
 impl Enqueue {
     /// Makes it ready for a transaction: its policy is in the store, and it has passed what may refuse it.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Ship { order: i64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let ship = redrive.enqueue(Ship { order: 7 }).prepare().await?;
+    /// let enqueued = redrive.transact(move |tx| tx.enqueue(&ship)).await?;
+    /// # assert!(enqueued.is_new());
+    /// # Ok(()) }
+    /// ```
     pub async fn prepare(self) -> Result<Prepared, Error> {
         let (redrive, job) = self.job().await?;
         redrive.expect(&job).await?;

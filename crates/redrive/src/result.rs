@@ -38,6 +38,18 @@ impl Redrive {
     }
 
     /// The output of a job of `T` if it has succeeded, and none while it has not ended.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, ResultError, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] #[task(output = u32)] struct Double { n: u32 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Double { n: 21 }).await?.id();
+    /// assert_eq!(redrive.output::<Double>(id).await?, None);
+    /// redrive.cancel(id).await?;
+    /// assert!(matches!(redrive.output::<Double>(id).await, Err(ResultError::Cancelled)));
+    /// # Ok(()) }
+    /// ```
     pub async fn output<T: Task>(&self, id: JobId) -> Result<Option<T::Output>, ResultError> {
         let job = self.backend().get(vec![id]).await?.pop().flatten().ok_or(ResultError::NotFound(id))?;
         if job.kind.as_str() != T::KIND {
@@ -100,7 +112,7 @@ impl<T: Task> IntoFuture for Waiting<T> {
 /// Why a job has no output to give.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// It is dead; it may be given a fresh run with [`Redrive::redrive`].
+    /// It is dead; it may be given a fresh run with [`Redrive::retry_dead`].
     #[error("the job is dead: {reason}, {}", last_error.as_deref().unwrap_or("without an error"))]
     Dead {
         /// Why.

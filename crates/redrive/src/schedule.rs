@@ -93,6 +93,21 @@ impl Redrive {
 
     /// Enqueues the task of a schedule once more, due at once, whether the schedule is paused or not; none if there is no such
     /// schedule. Its occurrences stay what they are; the job is one of its own, for this very instant.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, Schedule, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Report { days: u32 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// redrive.schedule("nightly", Schedule::daily(3, 0, "Europe/Berlin")?, Report { days: 1 }).await?;
+    /// redrive.pause_schedule("nightly").await?;
+    /// let job = redrive.run_schedule("nightly").await?;
+    /// assert!(job.is_some());
+    /// for schedule in redrive.schedules().await? {
+    ///     println!("{}: paused {}", schedule.name, schedule.paused);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn run_schedule(&self, name: &str) -> Result<Option<JobId>, Error> {
         let Some(kept) = entry::read(&**self.backend(), name).await? else { return Ok(None) };
         let now = self.backend().stats().await?.now;

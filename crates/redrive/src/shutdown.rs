@@ -1,6 +1,12 @@
 //! When the process is asked to end.
 
 /// Returns when the process gets Ctrl-C or, on Unix, SIGTERM.
+///
+/// ```no_run
+/// # async fn example(redrive: redrive::Redrive) -> Result<(), redrive::Error> {
+/// redrive.worker().run_until(redrive::shutdown_signal()).await?;
+/// # Ok(()) }
+/// ```
 pub async fn shutdown_signal() {
     tokio::select! {
         () = interrupt() => {}

@@ -10,6 +10,91 @@ use crate::Determinism;
 ///
 /// The kind is stored with each job, so it must not change while jobs of it exist; the type's fields may, as far as
 /// serde can read the old ones.
+///
+/// With the feature `macros`, which is on by default, `#[derive(Task)]` implements the trait:
+///
+/// ```
+/// use redrive::Task;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Task)]
+/// struct SendReceipt {
+///     order: u64,
+/// }
+///
+/// assert_eq!(SendReceipt::KIND, "send_receipt");
+/// ```
+///
+/// The attribute `#[task(…)]` takes `kind`, `output`, `policy`, `determinism` and `crate`:
+///
+/// ```
+/// use redrive::{Policy, Task, presets};
+/// use serde::{Deserialize, Serialize};
+///
+/// fn card_policy() -> Policy {
+///     presets::upload()
+/// }
+///
+/// #[derive(Serialize, Deserialize, Task)]
+/// #[task(kind = "charge", output = u64, policy = card_policy())]
+/// struct ChargeCard {
+///     cents: u64,
+/// }
+///
+/// assert_eq!(ChargeCard::KIND, "charge");
+/// assert_eq!(ChargeCard::policy(), presets::upload());
+/// ```
+///
+/// The same without the macro:
+///
+/// ```
+/// use redrive::{Policy, Task, presets};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct ChargeCard {
+///     cents: u64,
+/// }
+///
+/// impl Task for ChargeCard {
+///     const KIND: &'static str = "charge";
+///     type Output = u64;
+///
+///     fn policy() -> Policy {
+///         presets::upload()
+///     }
+/// }
+/// ```
+///
+/// A task owns its payload and has no parameters, because a kind names one type. The macro refuses this one:
+///
+/// ```compile_fail
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, redrive::Task)]
+/// struct Notify<T> {
+///     to: T,
+/// }
+/// ```
+///
+/// It also refuses options that do not exist, and a kind that no store would accept:
+///
+/// ```compile_fail
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, redrive::Task)]
+/// #[task(name = "notify")]
+/// struct Notify;
+/// ```
+///
+/// ```compile_fail
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, redrive::Task)]
+/// #[task(kind = "")]
+/// struct Notify;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a task",
+    note = "add `#[derive(redrive::Task)]` to the type, beside serde's `Serialize` and `Deserialize`"
+)]
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// The name under which jobs of this type are stored.
     const KIND: &'static str;

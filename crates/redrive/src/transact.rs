@@ -4,7 +4,7 @@ use redrive_store_sqlite::Transaction;
 use redrive_store_sqlite::rusqlite::Connection;
 
 use crate::bodies::Confirmations;
-use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
+use crate::{Cancelled, EnqueuedJob, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's file.
 pub struct SqliteTransaction<'a, 'b, 'c> {
@@ -27,16 +27,31 @@ impl<'a, 'b, 'c> SqliteTransaction<'a, 'b, 'c> {
         self.tx.connection()
     }
 
-    /// Enqueues a task: with the commit it is there, and rolled back it never was.
-    pub fn enqueue(&mut self, task: &Prepared) -> Result<Enqueued, Error> {
+    /// Enqueues a task: with the commit it is there, and rolled back it never was. A key that belongs to a different task is an
+    /// [`Error::Conflict`]; `?` on it rolls the transaction back.
+    pub fn enqueue(&mut self, task: &Prepared) -> Result<EnqueuedJob, Error> {
         let answer = self.tx.enqueue(std::slice::from_ref(&task.0))?.pop();
         let answer = answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))?;
         self.bodies.note(&task.0, answer);
-        Ok(answer)
+        Ok(EnqueuedJob::of(answer, &task.0)?)
     }
 
     /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
     /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
+    ///
+    /// ```
+    /// # use redrive::{Cancelled, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Ship { order: i64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Ship { order: 7 }).await?.id();
+    /// let cancelled = redrive.transact(move |tx| {
+    ///     tx.connection().execute_batch("CREATE TABLE refunds AS SELECT 7 AS \"order\"")?;
+    ///     tx.cancel(id)
+    /// });
+    /// assert_eq!(cancelled.await?, Cancelled::Done);
+    /// # Ok(()) }
+    /// ```
     pub fn cancel(&mut self, id: JobId) -> Result<Cancelled, Error> {
         Ok(self.tx.cancel(&[id])?.pop().unwrap_or(Cancelled::NotFound))
     }

@@ -6,7 +6,7 @@ use redrive_store_postgres::tokio_postgres::Client;
 use redrive_store_postgres::{OpenTransaction, Work};
 
 use crate::bodies::Confirmations;
-use crate::{Cancelled, Enqueued, Error, JobId, Prepared, Redrive};
+use crate::{Cancelled, EnqueuedJob, Error, JobId, Prepared, Redrive};
 
 /// A transaction on the store's database.
 pub struct PostgresTransaction<'a> {
@@ -29,12 +29,13 @@ impl<'a> PostgresTransaction<'a> {
         self.tx.client()
     }
 
-    /// Enqueues a task: with the commit it is there, and rolled back it never was.
-    pub async fn enqueue(&self, task: &Prepared) -> Result<Enqueued, Error> {
+    /// Enqueues a task: with the commit it is there, and rolled back it never was. A key that belongs to a different task is an
+    /// [`Error::Conflict`]; `?` on it rolls the transaction back.
+    pub async fn enqueue(&self, task: &Prepared) -> Result<EnqueuedJob, Error> {
         let answer = self.tx.enqueue(std::slice::from_ref(&task.0)).await?.pop();
         let answer = answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))?;
         self.bodies.lock().unwrap_or_else(PoisonError::into_inner).note(&task.0, answer);
-        Ok(answer)
+        Ok(EnqueuedJob::of(answer, &task.0)?)
     }
 
     /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the

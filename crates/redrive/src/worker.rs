@@ -57,6 +57,17 @@ impl TaskWorker {
     }
 
     /// Works under `settings`, in place of all that was set before.
+    ///
+    /// ```
+    /// use redrive::{KeepLog, Retention, Settings};
+    /// use std::time::Duration;
+    ///
+    /// # fn example(redrive: redrive::Redrive) {
+    /// let retention = Retention { succeeded: Duration::from_secs(60 * 60), ..Retention::default() };
+    /// let settings = Settings::default().with_retention(retention).with_log(KeepLog::All);
+    /// let worker = redrive.worker().settings(settings);
+    /// # }
+    /// ```
     pub fn settings(self, settings: Settings) -> Self {
         Self { settings: Ok(settings), ..self }
     }
@@ -164,6 +175,23 @@ impl TaskWorker {
     }
 
     /// Runs tasks of a type with `handler`. A payload that does not parse is dead at once: no retry would mend it.
+    ///
+    /// ```
+    /// # use redrive::{Context, JobError, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome { user: u64 }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Remind { user: u64 }
+    /// async fn welcome(job: Welcome, _cx: Context) -> Result<(), JobError> {
+    ///     println!("hello {}", job.user);
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn example(redrive: Redrive) {
+    /// let worker = redrive.worker().on(welcome).on(|job: Remind, _cx: Context| async move {
+    ///     println!("do not forget, {}", job.user);
+    ///     Ok(())
+    /// });
+    /// # }
+    /// ```
     pub fn on<T, F, Fut>(mut self, handler: F) -> Self
     where
         T: Task,
@@ -280,6 +308,23 @@ impl TaskWorker {
     }
 
     /// Works until `shutdown` is ready, then drains and releases. Settings that are illegal are refused here, by name.
+    ///
+    /// ```
+    /// # use redrive::{Context, Redrive, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// # let id = redrive.enqueue(Welcome).await?.id();
+    /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    /// let worker = redrive.worker().on(|_: Welcome, _: Context| async { Ok(()) });
+    /// # let stop = async { redrive.result::<Welcome>(id).await.unwrap(); drop(stop); };
+    /// let run = worker.run_until(async { drop(stopped.await) });
+    /// # let (summary, ()) = tokio::join!(run, stop);
+    /// # let run = std::future::ready(summary);
+    /// let summary = run.await?;
+    /// assert_eq!(summary.succeeded, 1);
+    /// # Ok(()) }
+    /// ```
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
         let endings = self.settlers()?;
         let settings = self.settings?;
@@ -319,7 +364,7 @@ async fn tend_until(redrive: Redrive, schedules: Option<Driver>, shutdown: impl 
     };
     tokio::select! {
         () = schedules => {}
-        () = redrive.collect_bodies() => {}
+        () = redrive.collect_bodies_hourly() => {}
         () = shutdown => {}
     }
 }

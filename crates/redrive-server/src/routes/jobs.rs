@@ -144,8 +144,8 @@ pub(super) async fn redrive(
 ) -> Answer<Json<Job>> {
     api.find_job(&caller, id).await?;
     let redriven = match request.steps {
-        StepsOnRedrive::Keep => api.redrive.redrive(id).await?,
-        StepsOnRedrive::Forget => api.redrive.redrive_afresh(id).await?,
+        StepsOnRedrive::Keep => api.redrive.retry_dead(id).await?,
+        StepsOnRedrive::Forget => api.redrive.retry_dead_from_start(id).await?,
     };
     match redriven {
         Redriven::Done => Ok(Json(api.changed_job(&caller, id).await?)),

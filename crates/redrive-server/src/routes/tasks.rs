@@ -161,7 +161,7 @@ pub(super) async fn redrive(
     TaskId(id): TaskId,
 ) -> Answer<Json<Task>> {
     find(&api, &caller, id).await?;
-    match api.redrive.redrive(id).await? {
+    match api.redrive.retry_dead(id).await? {
         Redriven::Done => changed(&api, &caller, id).await,
         Redriven::NotDead(state) => {
             let detail = format!("the task is {}", Status::from(state).name());

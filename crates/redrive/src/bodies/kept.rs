@@ -7,7 +7,7 @@ use redrive_bodies::{
     confirm_user,
 };
 use redrive_core::store::Enqueued;
-use redrive_core::{Failure, Fault, Job, JobId, NewJob, Outcome, StoreError};
+use redrive_core::{Failure, Fault, Job, JobId, NewJob, Outcome};
 
 use super::{Confirmations, INLINE_BYTES_MAX, REFERENCE, UnconfirmedBody, may_replace, put_off, unequipped};
 use crate::{Error, Redrive};
@@ -112,21 +112,40 @@ impl Redrive {
         }
     }
 
-    /// Removes bodies that no job uses any more, now and then, for as long as it is polled.
-    pub(crate) async fn collect_bodies(&self) {
-        let Some(bodies) = &self.bodies else { return std::future::pending().await };
+    /// Deletes the large payloads that no job uses any more, and returns how many it deleted. Every worker of a handle with an
+    /// object store does this once an hour; call it to free the space now, for example after [`Redrive::discard_all`].
+    ///
+    /// A payload is kept for at least a day after it was stored, since its job may still be on its way into the store. Several
+    /// calls at once are harmless. A handle without [`Redrive::with_bodies`] refuses the call.
+    ///
+    /// ```
+    /// # use redrive::Redrive;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
+    /// let redrive = Redrive::open("sqlite::memory:").await?.with_bodies("memory:")?;
+    /// let deleted = redrive.collect_bodies().await?;
+    /// # assert_eq!(deleted, 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn collect_bodies(&self) -> Result<usize, Error> {
+        let bodies = self.bodies.as_ref().ok_or_else(|| {
+            Error::Address("this handle has no object store; open it with Redrive::with_bodies".to_owned())
+        })?;
+        let now = self.backend().stats().await?.now;
+        Ok(bodies.collect(&**self.backend(), now, ORPHAN_AGE, COLLECT_ITEMS).await?)
+    }
+
+    /// Collects bodies once per [`COLLECT_EVERY`] for as long as it is polled.
+    pub(crate) async fn collect_bodies_hourly(&self) {
+        if self.bodies.is_none() {
+            return std::future::pending().await;
+        }
         loop {
             tokio::time::sleep(COLLECT_EVERY).await;
-            match self.collect_once(bodies).await {
+            match self.collect_bodies().await {
                 Ok(bodies) => tracing::debug!(bodies, "bodies without a job removed"),
                 Err(error) => tracing::warn!(%error, "bodies could not be looked through"),
             }
         }
-    }
-
-    async fn collect_once(&self, bodies: &Bodies) -> Result<usize, StoreError> {
-        let now = self.backend().stats().await?.now;
-        bodies.collect(&**self.backend(), now, ORPHAN_AGE, COLLECT_ITEMS).await
     }
 }
 
@@ -176,14 +195,21 @@ mod tests {
         });
         let harness = harness.with_redrive(|redrive| redrive.with_bodies("memory:").unwrap());
         let redrive = harness.redrive();
-        let collect = || redrive.collect_once(redrive.bodies.as_ref().unwrap());
         let id = redrive.enqueue(Import { rows: "x".repeat(100_000) }).await.unwrap().id();
         harness.advance(ORPHAN_AGE * 2);
-        assert_eq!(collect().await.unwrap(), 0, "it waits for its turn");
+        assert_eq!(redrive.collect_bodies().await.unwrap(), 0, "it waits for its turn");
         harness.drain("default").await;
         harness.advance(ORPHAN_AGE * 2);
-        assert_eq!(collect().await.unwrap(), 0, "it may be driven again");
+        assert_eq!(redrive.collect_bodies().await.unwrap(), 0, "it may be driven again");
         redrive.discard(id).await.unwrap();
-        assert_eq!(collect().await.unwrap(), 1);
+        assert_eq!(redrive.collect_bodies().await.unwrap(), 1);
+        assert_eq!(redrive.collect_bodies().await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_handle_without_an_object_store_refuses_to_collect() {
+        let redrive = Redrive::open("sqlite::memory:").await.unwrap();
+        let error = redrive.collect_bodies().await.unwrap_err();
+        assert!(error.to_string().contains("Redrive::with_bodies"), "{error}");
     }
 }

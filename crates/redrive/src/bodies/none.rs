@@ -25,7 +25,7 @@ impl Redrive {
     }
 
     /// There is nothing to remove.
-    pub(crate) async fn collect_bodies(&self) {
+    pub(crate) async fn collect_bodies_hourly(&self) {
         std::future::pending().await
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::entry::{self, Entry, Kept};
 use super::missed::{MISSED_MAX, Plan, plan};
-use crate::{Error, Redrive};
+use crate::{EnqueuedJob, Error, Redrive};
 
 /// How long a change may go unnoticed that nobody tells of.
 const UNTOLD: Duration = Duration::from_secs(5);
@@ -163,9 +163,9 @@ async fn enqueue(redrive: &Redrive, kept: &Kept, plan: &Plan) -> Result<(), Stor
 /// Enqueues for an instant that is none of the schedule's: one that happens to be gets one job.
 pub(super) async fn enqueue_one(redrive: &Redrive, kept: &Kept, at: Timestamp) -> Result<JobId, Error> {
     let job = admit(redrive, kept, at).await?;
-    let own = job.id;
-    let enqueued = redrive.backend().enqueue(vec![job]).await?.pop();
-    Ok(enqueued.map_or(own, Enqueued::id))
+    let answer = redrive.backend().enqueue(vec![job.clone()]).await?.pop();
+    let answer = answer.unwrap_or(Enqueued::Created(job.id));
+    Ok(EnqueuedJob::of(answer, &job)?.id())
 }
 
 async fn admit(redrive: &Redrive, kept: &Kept, occurrence: Timestamp) -> Result<NewJob, Error> {

@@ -141,7 +141,7 @@ async fn disturb(redrive: &Redrive, journal: &Journal, seed: u64) {
     }
 }
 
-fn enqueued(answer: Result<redrive::Enqueued, redrive::Error>) -> JobId {
+fn enqueued(answer: Result<redrive::EnqueuedJob, redrive::Error>) -> JobId {
     answer.map_err(JobError::from).expect("enqueued").id()
 }
 

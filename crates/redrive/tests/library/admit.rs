@@ -1,6 +1,6 @@
 //! Every way into the store passes the handle's enqueue middleware.
 
-use redrive::{Context, Enqueued, Error, NewJob, Priority, Redrive};
+use redrive::{Context, EnqueuedJob, Error, NewJob, Priority, Redrive};
 
 use crate::stage::{Add, job, open, work};
 
@@ -34,7 +34,7 @@ async fn a_change_does_not_make_a_repeat_a_conflict() {
     let redrive = open().await;
     let first = redrive.enqueue(Add { a: 1, b: 1 }).key("k").await.unwrap();
     let again = guarded(&redrive).enqueue(Add { a: 1, b: 1 }).key("k").await.unwrap();
-    assert_eq!(again, Enqueued::Existing(first.id()));
+    assert_eq!(again, EnqueuedJob::Existing(first.id()));
 }
 
 #[tokio::test]
@@ -47,6 +47,6 @@ async fn what_a_handler_enqueues_passes_too() {
     });
     work(&redrive, worker.queues(["default"]), &[id]).await;
     let more = redrive.enqueue(Add { a: 7, b: 7 }).queue("later").key("more").await.unwrap();
-    assert!(matches!(more, Enqueued::Existing(_)), "{more:?}");
+    assert!(matches!(more, EnqueuedJob::Existing(_)), "{more:?}");
     assert_eq!(job(&redrive, more.id()).await.priority, Priority::MAX);
 }

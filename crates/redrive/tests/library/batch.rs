@@ -1,6 +1,6 @@
 //! Batches answer in order, and go through what single enqueues go through.
 
-use redrive::{Enqueued, Error, NewJob, Priority};
+use redrive::{EnqueuedJob, Error, NewJob, Priority};
 
 use crate::stage::{Add, job, open};
 
@@ -14,7 +14,7 @@ async fn answers_come_in_order_over_several_batches() {
     for (at, answer) in answers.iter().enumerate() {
         let found = job(&redrive, answer.id()).await;
         assert_eq!(found.payload, format!(r#"{{"a":{at},"b":0}}"#).into_bytes());
-        assert_eq!(*answer == Enqueued::Existing(known), at == 1500);
+        assert_eq!(*answer == EnqueuedJob::Existing(known), at == 1500);
     }
     assert!(redrive.enqueue_all(Vec::<Add>::new()).await.unwrap().is_empty());
 }

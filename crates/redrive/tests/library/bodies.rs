@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use redrive::{
-    Context, Enqueued, Error, INLINE_BYTES_MAX, Next, Policy, Reason, Redrive, State, Task, TaskWorker,
+    Conflict, Context, EnqueuedJob, Error, INLINE_BYTES_MAX, Next, Policy, Reason, Redrive, State, Task,
+    TaskWorker,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,7 @@ async fn a_large_payload_reaches_its_handler_whole() {
     let (redrive, folder) = with_folder().await;
     let sizes = [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 3_000_000];
     let answers = redrive.enqueue_all(sizes.map(import)).await.unwrap();
-    let ids: Vec<_> = answers.into_iter().map(Enqueued::id).collect();
+    let ids: Vec<_> = answers.into_iter().map(EnqueuedJob::id).collect();
     assert_eq!(files(folder.path()).len(), 2, "what fits stays on the row");
     let seen = |cx: Context, next: Next| async move {
         assert!(cx.job.payload.len() >= INLINE_BYTES_MAX, "middleware sees all of it");
@@ -70,14 +71,19 @@ async fn a_repeat_under_a_key_is_one_by_its_whole_payload() {
     let (redrive, folder) = with_folder().await;
     let first = redrive.enqueue(import(100_000)).key("k").await.unwrap();
     let again = redrive.enqueue(import(100_000)).key("k").await.unwrap();
-    let other = redrive.enqueue(import(100_001)).key("k").await.unwrap();
-    let (existing, conflict) = (Enqueued::Existing(first.id()), Enqueued::Conflict(first.id()));
-    assert_eq!((again, other), (existing, conflict));
+    let existing = EnqueuedJob::Existing(first.id());
+    let conflict = Conflict { key: "k".to_owned(), existing: first.id() };
+    assert_eq!(again, existing);
+    match redrive.enqueue(import(100_001)).key("k").await {
+        Err(Error::Conflict(found)) => assert_eq!(found, conflict),
+        other => panic!("{other:?}"),
+    }
     let keyed = |bytes, key: &str| redrive.enqueue(import(bytes)).key(key);
     let batch = [keyed(100_000, "k"), keyed(100_000, "new"), keyed(100_001, "k"), keyed(100_000, "k")];
-    let answers = redrive.enqueue_all(batch).await.unwrap();
-    assert_eq!((answers[0], answers[2], answers[3]), (existing, conflict, existing));
-    assert!(matches!(answers[1], Enqueued::Created(_)));
+    let Err(Error::BatchConflict(batch)) = redrive.enqueue_all(batch).await else { panic!("no conflict") };
+    let [a, b, c, d] = &batch.answers[..] else { panic!("{batch:?}") };
+    assert_eq!((a, c, d), (&Ok(existing), &Err(conflict), &Ok(existing)));
+    assert!(matches!(b, Ok(EnqueuedJob::Created(_))));
     assert_eq!(files(folder.path()).len(), 2, "a repeat stores nothing again");
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::{Future, IntoFuture as _};
 
-use redrive::{Context, Enqueued, JobError, Policy, State};
+use redrive::{Context, EnqueuedJob, JobError, Policy, State};
 
 use crate::stage::{Add, job, open, output, work};
 
@@ -50,7 +50,7 @@ async fn a_handler_enqueues_more_through_its_context() {
     });
     work(&redrive, worker, &[first]).await;
     let again = redrive.enqueue(Add { a: 2, b: 5 }).key("second").await.unwrap();
-    assert!(matches!(again, Enqueued::Existing(_)), "{again:?}");
+    assert!(matches!(again, EnqueuedJob::Existing(_)), "{again:?}");
 }
 
 /// What a program spawns must be able to move between threads.
@@ -63,7 +63,7 @@ async fn what_is_awaited_may_be_spawned() {
     spawnable(worker.run_until(std::future::ready(())));
     spawnable(redrive.enqueue_all([Add { a: 1, b: 1 }]));
     spawnable(redrive.enqueue_all(vec![redrive.enqueue(Add { a: 1, b: 1 })]));
-    spawnable(redrive.redrive_all(redrive::Filter::default()));
+    spawnable(redrive.retry_all_dead(redrive::Filter::default()));
     spawnable(redrive.schedule("hourly", hourly, Add { a: 1, b: 1 }).into_future());
     spawnable(redrive.result::<Add>(redrive::JobId(uuid::Uuid::nil())).into_future());
 }

@@ -1,15 +1,17 @@
-//! Dead jobs are listed page by page, and driven again or removed by a filter.
+//! Dead jobs are listed page by page, and driven again or removed by a filter; delayed jobs run now.
 
-use redrive::{Context, Filter, JobError, JobId, PageRequest, Queue, Redrive, State};
+use std::time::Duration;
 
-use crate::stage::{Add, job, open, work};
+use redrive::{Context, Filter, JobError, JobId, PageRequest, Queue, Redrive, RunNow, State};
+
+use crate::stage::{Add, job, open, output, work};
 
 /// A store with dead jobs: `count` in "default" and one in "other".
 async fn dead_letters(count: u32) -> (Redrive, Vec<JobId>, JobId) {
     let redrive = open().await;
     let tasks = (0..count).map(|a| Add { a, b: 0 });
     let ids: Vec<JobId> =
-        redrive.enqueue_all(tasks).await.unwrap().into_iter().map(redrive::Enqueued::id).collect();
+        redrive.enqueue_all(tasks).await.unwrap().into_iter().map(redrive::EnqueuedJob::id).collect();
     let other = redrive.enqueue(Add { a: 0, b: 0 }).queue("other").await.unwrap().id();
     let worker = redrive.worker().on(|_: Add, _: Context| async { Err(JobError::reject("no")) });
     let all: Vec<JobId> = ids.iter().copied().chain([other]).collect();
@@ -36,8 +38,8 @@ async fn what_matches_is_driven_again_over_several_batches() {
     let (redrive, ids, other) = dead_letters(2100).await;
     let alive = redrive.enqueue(Add { a: 9, b: 9 }).await.unwrap().id();
     let mine = || Filter { queue: Some(Queue::default()), ..Filter::default() };
-    assert_eq!(redrive.redrive_all(mine()).await.unwrap(), ids.len());
-    assert_eq!(redrive.redrive_all(mine()).await.unwrap(), 0);
+    assert_eq!(redrive.retry_all_dead(mine()).await.unwrap(), ids.len());
+    assert_eq!(redrive.retry_all_dead(mine()).await.unwrap(), 0);
     for id in [ids[0], ids[1050], ids[2099]] {
         let job = job(&redrive, id).await;
         assert_eq!((job.state, job.run, job.attempt), (State::Pending, 2, 0));
@@ -53,4 +55,18 @@ async fn what_matches_is_removed() {
     assert_eq!(redrive.discard_all(others).await.unwrap(), 1);
     assert!(redrive.get(other).await.unwrap().is_none());
     assert_eq!(job(&redrive, ids[0]).await.state, State::Dead);
+}
+
+#[tokio::test]
+async fn a_delayed_job_runs_now_and_no_other_job_does() {
+    let (redrive, ids, _) = dead_letters(1).await;
+    let hour = Duration::from_secs(60 * 60);
+    let delayed = redrive.enqueue(Add { a: 1, b: 2 }).delay(hour).await.unwrap().id();
+    assert_eq!(redrive.run_now(delayed).await.unwrap(), RunNow::Done);
+    let worker = redrive.worker().on(|add: Add, _: Context| async move { Ok(add.a + add.b) });
+    work(&redrive, worker, &[delayed]).await;
+    assert_eq!(output(&redrive, delayed).await, "3");
+    assert_eq!(redrive.run_now(delayed).await.unwrap(), RunNow::NotWaiting(State::Succeeded));
+    assert_eq!(redrive.run_now(ids[0]).await.unwrap(), RunNow::NotWaiting(State::Dead));
+    assert_eq!(redrive.run_now(JobId(uuid::Uuid::nil())).await.unwrap(), RunNow::NotFound);
 }

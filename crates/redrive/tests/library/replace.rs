@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::{Context, Enqueued, JobId, Policy, Redrive, Task};
+use redrive::{Context, EnqueuedJob, JobId, Policy, Redrive, Task};
 use redrive_bodies::{Bodies, ORPHAN_AGE};
-use redrive_core::store::Backend;
+use redrive_core::store::{Backend, Enqueued};
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
 use redrive_store_redis::{Options as RedisOptions, RedisStore};
 use redrive_store_sqlite::{Options as SqliteOptions, SqliteStore};
@@ -109,14 +109,14 @@ async fn replaced_payloads_live_on(scene: &Scene) {
     let quiet = Duration::from_secs(5);
     let first = redrive.enqueue(index(1)).debounce("one", quiet).await.unwrap();
     let again = redrive.enqueue(index(2)).debounce("one", quiet).await.unwrap();
-    assert_eq!(again, Enqueued::Replaced(first.id()));
+    assert_eq!(again, EnqueuedJob::Replaced(first.id()));
     scene.ends_well("debounce", first.id(), 2).await;
 
     let in_a_day = 2 * ORPHAN_AGE;
     let first = redrive.enqueue(index(3)).replace("two").delay(in_a_day).await.unwrap().id();
     let batch = (4..7).map(|version| redrive.enqueue(index(version)).replace("two").delay(in_a_day));
     let answers = redrive.enqueue_all(batch).await.unwrap();
-    assert_eq!(answers, [Enqueued::Replaced(first); 3]);
+    assert_eq!(answers, [EnqueuedJob::Replaced(first); 3]);
     // While it waits, what it had before goes, and what it has stays.
     scene.clock.advance(ORPHAN_AGE + Duration::from_secs(1));
     assert_eq!((scene.collect().await, scene.files()), (3, 1), "batch");
@@ -143,7 +143,7 @@ async fn a_large_payload_that_replaces_another_outlives_the_collector_on_sqlite(
     let first = scene.redrive.enqueue(index(1)).replace("tx").await.unwrap().id();
     let task = scene.redrive.enqueue(index(2)).replace("tx").prepare().await.unwrap();
     let enqueued = scene.redrive.transact(move |tx| tx.enqueue(&task)).await.unwrap();
-    assert_eq!(enqueued, Enqueued::Replaced(first));
+    assert_eq!(enqueued, EnqueuedJob::Replaced(first));
     scene.ends_well("transaction", first, 2).await;
 
     let first = scene.redrive.enqueue(index(3)).replace("tx").await.unwrap().id();
@@ -165,7 +165,7 @@ async fn a_large_payload_that_replaces_another_outlives_the_collector_on_postgre
     let first = scene.redrive.enqueue(index(1)).replace("tx").await.unwrap().id();
     let task = scene.redrive.enqueue(index(2)).replace("tx").prepare().await.unwrap();
     let work = scene.redrive.transact_postgres(|tx| Box::pin(async move { tx.enqueue(&task).await }));
-    assert_eq!(work.await.unwrap(), Enqueued::Replaced(first));
+    assert_eq!(work.await.unwrap(), EnqueuedJob::Replaced(first));
     scene.ends_well("the store's transaction", first, 2).await;
 
     let (mut client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.unwrap();
@@ -174,7 +174,7 @@ async fn a_large_payload_that_replaces_another_outlives_the_collector_on_postgre
         let first = scene.redrive.enqueue(index(3)).replace("tx").await.unwrap().id();
         let mut transaction = client.transaction().await.unwrap();
         let enqueue = scene.redrive.enqueue(index(4)).replace("tx");
-        assert_eq!(enqueue.enqueue_in(&mut transaction).await.unwrap(), Enqueued::Replaced(first));
+        assert_eq!(enqueue.enqueue_in(&mut transaction).await.unwrap(), EnqueuedJob::Replaced(first));
         if commits {
             transaction.commit().await.unwrap();
         } else {

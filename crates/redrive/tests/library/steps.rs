@@ -217,7 +217,7 @@ async fn an_old_run_finishes_under_old_code_and_a_new_one_under_new() {
         Err(JobError::reject("crashed here"))
     })
     .await;
-    assert_eq!(redrive.redrive(old).await.unwrap(), Redriven::Done);
+    assert_eq!(redrive.retry_dead(old).await.unwrap(), Redriven::Done);
     let new = redrive.enqueue(Saga).await.unwrap().id();
     run(&redrive, new, |_, cx| async move { changed(&cx).await }).await;
     work(&redrive, redrive.worker().on(|_: Saga, cx: Context| async move { changed(&cx).await }), &[old])
@@ -244,10 +244,10 @@ async fn a_version_that_is_no_longer_asked_for_is_passed_over_and_one_out_of_ran
         .await;
         redrive.pause_job(id).await.unwrap();
     }
-    redrive.redrive(ids[0]).await.unwrap();
+    redrive.retry_dead(ids[0]).await.unwrap();
     run(&redrive, ids[0], |_, cx| async move { named(&cx, "charge").await }).await;
     assert_eq!(output(&redrive, ids[0]).await, "\"charge\"");
-    redrive.redrive(ids[1]).await.unwrap();
+    redrive.retry_dead(ids[1]).await.unwrap();
     run(&redrive, ids[1], |_, cx| async move { cx.version("one", 2..=3).await.map(|_| String::new()) }).await;
     let error = job(&redrive, ids[1]).await.last_error.unwrap();
     assert!(error.contains("version 1") && error.contains("2 to 3"), "{error}");
@@ -261,8 +261,8 @@ async fn a_redrive_goes_on_and_one_afresh_starts_over() {
     for (drive, ran) in [(None, 1), (Some(false), 1), (Some(true), 2)] {
         match drive {
             None => {}
-            Some(false) => assert_eq!(redrive.redrive(id).await.unwrap(), Redriven::Done),
-            Some(true) => assert_eq!(redrive.redrive_afresh(id).await.unwrap(), Redriven::Done),
+            Some(false) => assert_eq!(redrive.retry_dead(id).await.unwrap(), Redriven::Done),
+            Some(true) => assert_eq!(redrive.retry_dead_from_start(id).await.unwrap(), Redriven::Done),
         }
         let runs_now = runs.clone();
         run(&redrive, id, move |_, cx| {

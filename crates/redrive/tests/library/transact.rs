@@ -1,6 +1,6 @@
 //! What an application writes and what it enqueues is there together, or not at all.
 
-use redrive::{Context, Enqueued, Error, Redrive, State};
+use redrive::{Context, EnqueuedJob, Error, Redrive, State};
 
 use crate::stage::{Add, job, open, work};
 
@@ -22,7 +22,7 @@ async fn orders(redrive: &Redrive) -> i64 {
 }
 
 /// Adds an order and a job, and then fails if it is told to.
-async fn order(redrive: &Redrive, id: i64, fails: bool) -> Result<Enqueued, Error> {
+async fn order(redrive: &Redrive, id: i64, fails: bool) -> Result<EnqueuedJob, Error> {
     let add = redrive.enqueue(Add { a: 1, b: 2 }).queue("orders").prepare().await?;
     let ordered = redrive.transact(move |tx| {
         tx.connection().execute("INSERT INTO orders (id) VALUES (?1)", [id]).map_err(Error::refused)?;
