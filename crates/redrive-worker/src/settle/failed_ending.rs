@@ -76,7 +76,6 @@ async fn fail_attempt(engine: &Engine, batch: &Batch, error: &StoreError) -> Opt
 /// The store's time: a request for no lease at all brings it.
 async fn store_time(engine: &Engine) -> Option<Timestamp> {
     let nothing = ReclaimRequest {
-        worker: engine.settings.worker.clone(),
         kinds: Vec::new(),
         limit: 0,
         lease: engine.settings.lease,
