@@ -1,4 +1,5 @@
-//! Durable jobs: how fast steps are remembered, children are joined, and jobs are drained under a bound for each key.
+//! Durable jobs: how fast steps are remembered, children are joined, fan-outs fail, and jobs are drained under a bound for each
+//! key.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,11 +7,13 @@ use std::time::{Duration, Instant};
 use redrive::{Bounds, Context, JobError, Queue, Quota, Redrive, Settings, Task};
 use redrive_core::State;
 use redrive_core::store::Backend;
+use redrive_store_redis::{Options as RedisOptions, RedisStore};
+use redrive_testkit::servers::Redis;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Bar, Figure, Samples};
 use crate::postgres::Scene;
-use crate::{drain, scene};
+use crate::{drain, fail_fast, scene};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -65,12 +68,18 @@ impl Task for Child {
     type Output = ();
 }
 
-/// Measures every bar on SQLite and on a private Postgres server; `said` hears what is under way.
+/// Measures every bar on SQLite and on a private Postgres server, and how fan-outs fail on a private Redis server too; `said`
+/// hears what is under way.
 pub fn measure(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
     let server = Scene::start();
     let mut figures = Vec::new();
-    for place in [Place::Sqlite, Place::Postgres(&server)] {
+    for place in [Place::Sqlite, Place::Postgres(&server), Place::Redis] {
         let name = place.name();
+        said(&format!("failing fast on {name}"));
+        figures.extend(fail_fast(&place, size)?);
+        if matches!(place, Place::Redis) {
+            continue;
+        }
         said(&format!("steps on {name}"));
         figures.push(steps(&place, size)?);
         said(&format!("fan-out on {name}"));
@@ -85,6 +94,7 @@ pub fn measure(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Fig
 enum Place<'a> {
     Sqlite,
     Postgres(&'a Scene),
+    Redis,
 }
 
 impl Place<'_> {
@@ -92,6 +102,7 @@ impl Place<'_> {
         match self {
             Self::Sqlite => "SQLite",
             Self::Postgres(_) => "Postgres",
+            Self::Redis => "Redis",
         }
     }
 
@@ -99,14 +110,14 @@ impl Place<'_> {
     fn steps_bar(&self) -> f64 {
         match self {
             Self::Sqlite => 10_000.0,
-            Self::Postgres(_) => 5_000.0,
+            Self::Postgres(_) | Self::Redis => 5_000.0,
         }
     }
 
     /// Measures on an empty store.
-    fn on<Fut>(&self, measure: impl FnOnce(Arc<dyn Backend>) -> Fut) -> anyhow::Result<f64>
+    fn on<T, Fut>(&self, measure: impl FnOnce(Arc<dyn Backend>) -> Fut) -> anyhow::Result<T>
     where
-        Fut: Future<Output = anyhow::Result<f64>>,
+        Fut: Future<Output = anyhow::Result<T>>,
     {
         match self {
             Self::Sqlite => {
@@ -117,8 +128,44 @@ impl Place<'_> {
                 let database = server.database();
                 scene::block_on(async { measure(Arc::new(database.open().await?.0)).await })
             }
+            Self::Redis => {
+                let server = Redis::start();
+                scene::block_on(async {
+                    let store = RedisStore::open(&server.address(), RedisOptions::default()).await?;
+                    measure(Arc::new(store)).await
+                })
+            }
         }
     }
+}
+
+/// How soon a fan-out ends once a child was rejected, and how many of the others have run.
+fn fail_fast(place: &Place<'_>, size: Size) -> anyhow::Result<Vec<Figure>> {
+    let outcomes: Vec<fail_fast::Outcome> =
+        (0..size.repeats).map(|_| place.on(fail_fast::measure)).collect::<anyhow::Result<_>>()?;
+    let (name, children, at_once) = (place.name(), fail_fast::CHILDREN, fail_fast::AT_ONCE);
+    let takes = fail_fast::CHILD_TAKES.as_millis();
+    let figure = |name, unit, values, bar| Figure {
+        name,
+        unit,
+        ours: Samples::of(values),
+        other: None,
+        bar: Some(bar),
+    };
+    let took: Vec<f64> = outcomes.iter().map(|outcome| outcome.took.as_secs_f64() * 1e3).collect();
+    let ran: Vec<f64> =
+        outcomes.iter().map(|outcome| f64::from(outcome.ran) * 100.0 / f64::from(children)).collect();
+    Ok(vec![
+        figure(
+            format!(
+                "{name}: a child is rejected until the parent has ended, {children} children of {takes} ms, {at_once} at once"
+            ),
+            "ms",
+            took,
+            Bar::AtMost(100.0),
+        ),
+        figure(format!("{name}: children that ran by then"), "%", ran, Bar::AtMost(5.0)),
+    ])
 }
 
 fn steps(place: &Place<'_>, size: Size) -> anyhow::Result<Figure> {

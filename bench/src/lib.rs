@@ -6,6 +6,8 @@ pub mod bench;
 mod beside;
 pub mod drain;
 pub mod enqueue;
+#[cfg(feature = "servers")]
+pub mod fail_fast;
 pub mod figures;
 #[cfg(feature = "servers")]
 pub mod jobs;

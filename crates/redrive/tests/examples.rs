@@ -56,6 +56,12 @@ impl Drop for Example {
 }
 
 #[test]
+fn select_returns_what_came_first() {
+    let mut example = Example::start("select", &[]);
+    assert_eq!(example.end(), ["Ok(\"order 7 was paid: 4200 cents\")"]);
+}
+
+#[test]
 fn schedule_runs_each_second() {
     let mut example = Example::start("schedule", &[]);
     for _ in 0..3 {

@@ -75,12 +75,8 @@ async fn fail_attempt(engine: &Engine, batch: &Batch, error: &StoreError) -> Opt
 
 /// The store's time: a request for no lease at all brings it.
 async fn store_time(engine: &Engine) -> Option<Timestamp> {
-    let nothing = ReclaimRequest {
-        kinds: Vec::new(),
-        limit: 0,
-        lease: engine.settings.lease,
-        held: Vec::new(),
-    };
+    let nothing =
+        ReclaimRequest { kinds: Vec::new(), limit: 0, lease: engine.settings.lease, held: Vec::new() };
     engine.store.reclaim(nothing).await.ok().map(|answer| answer.now)
 }
 
