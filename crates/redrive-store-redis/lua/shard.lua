@@ -90,11 +90,26 @@ local function finish()
   end
 end
 
-local function family(row, by)
+-- What a child counts as for its parent: as live, as failed, and among those that end with the parent.
+local NO_CHILD = { live = 0, failed = 0, ends = false }
+local function standing(row)
+  if not row.parent then return NO_CHILD end
+  local live = not FINAL[row.state]
+  return {
+    live = live and 1 or 0, failed = (row.state == '5' or row.state == '6') and 1 or 0,
+    ends = live and not row.detached and not row.cancelling,
+  }
+end
+
+-- Writes what has changed for the parent. A count of zero is no field.
+local function update_family(id, row, before, after)
   if not row.parent then return end
-  local name = P .. 'family:' .. row.parent
-  if not FINAL[row.state] then call('HINCRBY', name, row.branch .. ':live', by) end
-  if row.state == '5' or row.state == '6' then call('HINCRBY', name, row.branch .. ':failed', by) end
+  for _, what in ipairs({ 'live', 'failed' }) do
+    local by = after[what] - before[what]
+    local name, field = P .. 'family:' .. row.parent, row.branch .. ':' .. what
+    if by ~= 0 and call('HINCRBY', name, field, by) == 0 then call('HDEL', name, field) end
+  end
+  if before.ends ~= after.ends then call(after.ends and 'SADD' or 'SREM', P .. 'children:' .. row.parent, id) end
 end
 
 -- Earlier is smaller: the most urgent first, then the longest due.
@@ -119,7 +134,6 @@ local function place(id, row)
     call('ZADD', P .. 'awaits', 0, id)
     if row.awaits == 'turn' and not row.strict then call('ZADD', P .. 'turn:' .. row.scope, turn_score(row), id) end
   end
-  family(row, 1)
   count(row.lane, state, 1)
 end
 
@@ -141,12 +155,12 @@ local function unplace(id, row)
     call('ZREM', P .. 'awaits', id)
     if row.awaits == 'turn' and not row.strict then call('ZREM', P .. 'turn:' .. row.scope, id) end
   end
-  family(row, -1)
   count(row.lane, state, -1)
 end
 
 -- Changes fields of a job; false removes one. Its places move with it.
 local function change(id, row, fields)
+  local before = standing(row)
   unplace(id, row)
   local set, gone = {}, {}
   for field, value in pairs(fields) do
@@ -162,6 +176,7 @@ local function change(id, row, fields)
   if #set > 0 then call('HSET', P .. 'job:' .. id, unpack(set)) end
   if #gone > 0 then call('HDEL', P .. 'job:' .. id, unpack(gone)) end
   place(id, row)
+  update_family(id, row, before, standing(row))
 end
 
 -- Answers for each of the jobs asked for: what `act` says, or that there is no such job.
@@ -177,8 +192,9 @@ local function each_job(act)
 end
 
 -- A lease that is in force: the epoch shuts out who was taken over, and the claim's own number whoever held the same epoch
--- on a server whose last writes were lost; a job that came from another store has none.
+-- on a server whose last writes were lost; a job that came from another store has none. Also says whether the job's end was
+-- requested.
 local function held(id, epoch, claim)
-  local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim')
-  return row[1] == '2' and row[2] == epoch and (claim == '' or not row[3] or row[3] == claim)
+  local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim', 'cancelling')
+  return row[1] == '2' and row[2] == epoch and (claim == '' or not row[3] or row[3] == claim), row[4]
 end
