@@ -16,7 +16,10 @@ local function has_signal(id, names)
   return false
 end
 
-local function family_count(id, branch, what) return tonumber(call('HGET', P .. 'family:' .. id, branch .. ':' .. what) or 0) end
+local function family_count(id, branch, what)
+  write_families()
+  return tonumber(call('HGET', P .. 'family:' .. id, branch .. ':' .. what) or 0)
+end
 
 -- Whether a wait is over, which fan-outs it is for, and those of them of which too many children have failed.
 local function look_at(id, row)

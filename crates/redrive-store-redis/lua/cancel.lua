@@ -6,6 +6,7 @@ local function cancel_one(id)
   if FINAL[row.state] then return row.state end
   local answer = row.state == '2' and 'requested' or 'done'
   end_or_request(id, row)
+  if row.parent then call('SREM', P .. 'children:' .. row.parent, id) end
   return answer
 end
 

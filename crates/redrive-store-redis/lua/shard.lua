@@ -82,7 +82,23 @@ local function in_parts(command, lists)
   end
 end
 
+-- The same for what parents count of their children. A count of zero is no field.
+local families = {}
+local function count_family(row, what, by)
+  local fields, field = list_of(families, P .. 'family:' .. row.parent), row.branch .. ':' .. what
+  fields[field] = (fields[field] or 0) + by
+end
+local function write_families()
+  for name, fields in pairs(families) do
+    for field, by in pairs(fields) do
+      if by ~= 0 and call('HINCRBY', name, field, by) == 0 then call('HDEL', name, field) end
+    end
+  end
+  families = {}
+end
+
 local function finish()
+  write_families()
   in_parts('ZREM', removed)
   in_parts('ZADD', added)
   for field, by in pairs(counts) do
@@ -91,24 +107,21 @@ local function finish()
 end
 
 -- What a child counts as for its parent: as live, as failed, and among those that end with the parent.
+local function ends_with_parent(row) return not FINAL[row.state] and not row.detached and not row.cancelling end
 local NO_CHILD = { live = 0, failed = 0, ends = false }
 local function standing(row)
   if not row.parent then return NO_CHILD end
-  local live = not FINAL[row.state]
   return {
-    live = live and 1 or 0, failed = (row.state == '5' or row.state == '6') and 1 or 0,
-    ends = live and not row.detached and not row.cancelling,
+    live = FINAL[row.state] and 0 or 1, failed = (row.state == '5' or row.state == '6') and 1 or 0,
+    ends = ends_with_parent(row),
   }
 end
 
--- Writes what has changed for the parent. A count of zero is no field.
+-- Notes what has changed for the parent.
 local function update_family(id, row, before, after)
   if not row.parent then return end
-  for _, what in ipairs({ 'live', 'failed' }) do
-    local by = after[what] - before[what]
-    local name, field = P .. 'family:' .. row.parent, row.branch .. ':' .. what
-    if by ~= 0 and call('HINCRBY', name, field, by) == 0 then call('HDEL', name, field) end
-  end
+  count_family(row, 'live', after.live - before.live)
+  count_family(row, 'failed', after.failed - before.failed)
   if before.ends ~= after.ends then call(after.ends and 'SADD' or 'SREM', P .. 'children:' .. row.parent, id) end
 end
 

@@ -66,8 +66,7 @@ impl Aftermath {
 
     /// Tells workers of requests, lets the jobs go on whose turn has come, and ends what is left.
     pub(crate) async fn follow_up(self, inner: &Inner) -> Result<(), StoreError> {
-        let is_left = self.is_left;
-        let partition = self.partition;
+        let (partition, is_left) = (self.partition, self.is_left);
         self.pass_on(inner).await?;
         if is_left { work_off(inner, partition).await } else { Ok(()) }
     }
@@ -89,4 +88,12 @@ pub(crate) async fn work_off(inner: &Inner, partition: usize) -> Result<(), Stor
             return Ok(());
         }
     }
+}
+
+/// The same for all partitions.
+pub(crate) async fn work_off_all(inner: &Inner) -> Result<(), StoreError> {
+    for partition in 0..inner.layout.partitions {
+        work_off(inner, partition).await?;
+    }
+    Ok(())
 }

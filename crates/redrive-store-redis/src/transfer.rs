@@ -15,7 +15,7 @@ use crate::arguments::Arguments;
 use crate::homes::Home;
 use crate::open::{Inner, Spread, Way};
 use crate::settings::{Settings, is_setting};
-use crate::{RedisStore, answer, attempts, recall, records, row, script, signal};
+use crate::{RedisStore, answer, attempts, cancel, recall, records, row, script, signal};
 
 /// Jobs to fetch at a time: each may come with a long log.
 const FETCHED: usize = 50;
@@ -24,6 +24,10 @@ const FETCHED: usize = 50;
 impl Transfer for RedisStore {
     async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
         check_batch(limit)?;
+        if after.is_none() {
+            // Marks of what is left to end are not in parcels.
+            cancel::work_off_all(&self.inner).await?;
+        }
         let ids = next_ids(&self.inner, after, limit).await?;
         let mut exported = Exported::default();
         let mut bytes = 0;

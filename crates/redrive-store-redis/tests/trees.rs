@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::policy::presets;
-use redrive_core::steps::{Await, Memory, Remembered, Step, StepKind, Steps};
+use redrive_core::steps::{Await, Memory, Step, StepKind, Steps};
 use redrive_core::store::{Cancelled, ClaimRequest, Filter, PageRequest, Redriven, Settlement};
 use redrive_core::{
     IdempotencyKey, Job, JobId, Kind, Lease, NewJob, Parent, PolicyRef, Queue, Reason, State, StepName,
-    Store, Verdict, Wait, WorkerId, catalog,
+    Store, Transfer, Verdict, Wait, WorkerId, catalog,
 };
 use redrive_store_redis::{Options, RedisStore};
 use redrive_testkit::servers::{Proxy, Redis};
@@ -189,6 +189,18 @@ async fn a_mark_of_a_discarded_job_still_counts() {
     assert_eq!(states(&store, &children).await, [(State::Cancelled, 3)].into());
 }
 
+/// Parcels have no marks, so what is left to end ends before anything is exported.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_ends_what_a_crash_left_below_a_dead_job() {
+    let server = Redis::start();
+    let store = open(&server.address()).await;
+    let (parent, _) = dead_with_live_children(&store).await;
+    leave_mark(&server, parent);
+    let exported = store.export(None, 100).await.expect("exported");
+    let states: Vec<State> = exported.parcels.iter().map(|parcel| parcel.job.state).collect();
+    assert_eq!(states, [State::Dead, State::Cancelled, State::Cancelled, State::Cancelled]);
+}
+
 /// A dead job with children that were added later, as a crash between the two would leave them.
 async fn dead_with_live_children(store: &RedisStore) -> (JobId, Vec<JobId>) {
     let parent = new_job(&policy(store).await);
@@ -294,18 +306,6 @@ async fn ended_children_in_a_list_of_an_earlier_version_stay_as_they_are() {
     store.cancel(vec![parent.id]).await.expect("cancelled");
     assert_eq!(states(&store, &ids(&children)).await, [(State::Succeeded, 2)].into());
     assert_eq!(server.run(&["EXISTS", &key]), "0");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_job_of_many_connections_gets_no_children() {
-    let server = Redis::start();
-    let (one, other) = (open(&server.address()).await, open(&server.address()).await);
-    let parent = new_job(&policy(&one).await);
-    enqueue(&one, std::slice::from_ref(&parent)).await;
-    let lease = claim(&one, &parent.queue, 1).await[0].lease();
-    assert_eq!(other.cancel(vec![parent.id]).await.expect("cancelled"), [Cancelled::Requested]);
-    let memory = Memory { children: children(&parent, parent.id, 2), ..Memory::new(lease, step()) };
-    assert_eq!(one.remember(vec![memory]).await.expect("remembered"), [Remembered::CancelRequested]);
 }
 
 async fn open(address: &str) -> RedisStore {
