@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::policy::presets;
-use redrive_core::steps::{Await, Memory, Step, StepKind, Steps};
+use redrive_core::steps::{Await, Memory, Remembered, Step, StepKind, Steps};
 use redrive_core::store::{Cancelled, ClaimRequest, Filter, PageRequest, Redriven, Settlement};
 use redrive_core::{
     IdempotencyKey, Job, JobId, Kind, Lease, NewJob, Parent, PolicyRef, Queue, Reason, State, StepName,
@@ -81,7 +81,9 @@ impl Growth {
             for (n, job) in claimed.into_iter().enumerate() {
                 let children = children(&like, job.id, 2);
                 let memory = Memory { children, ..Memory::new(job.lease(), step()) };
-                store.remember(vec![memory]).await.expect("remembered");
+                let remembered = store.remember(vec![memory]).await.expect("remembered").remove(0);
+                let is_kept = matches!(remembered, Remembered::Kept(_));
+                assert!(!(is_kept && is_cancelled), "a job of a cancelled tree gets children");
                 if n % 2 == 0 {
                     let until = Await::Children { branch: 0, failures_max: 0 };
                     settle(&store, job.lease(), Verdict::Wait(Wait::until(until))).await;
