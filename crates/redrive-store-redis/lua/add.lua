@@ -100,7 +100,7 @@ local function add()
     return 'created', id
   end
   call('ZADD', P .. 'ids', 0, id)
-  if row.parent then call('SADD', P .. 'children:' .. row.parent, id) end
   place(id, row)
+  update_family(id, row, NO_CHILD, standing(row))
   return 'created', id
 end

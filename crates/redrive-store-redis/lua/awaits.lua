@@ -1,3 +1,4 @@
--- Jobs that wait for something, in the order of their ids, after one.
+-- Jobs that wait for something, in the order of their ids, after one; and whether something is left to end below others.
 local after, limit = arg(), tonumber(arg())
-return call('ZRANGEBYLEX', P .. 'awaits', after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, limit)
+local waiting = call('ZRANGEBYLEX', P .. 'awaits', after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, limit)
+return { waiting, call('EXISTS', P .. 'closing') }

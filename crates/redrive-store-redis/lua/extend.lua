@@ -2,12 +2,13 @@
 local span, answers = tonumber(arg()), {}
 for n = 1, tonumber(arg()) do
   local id, epoch, claim = arg(), arg(), arg()
-  if not held(id, epoch, claim) then
+  local holds, cancelling = held(id, epoch, claim)
+  if not holds then
     answers[n] = 'lost'
   else
     call('HSET', P .. 'job:' .. id, 'lease_until', whole(now + span))
     call('ZADD', P .. 'leases', whole(now + span), id)
-    answers[n] = call('HGET', P .. 'job:' .. id, 'cancelling') and 'cancel' or 'renewed'
+    answers[n] = cancelling and 'cancel' or 'renewed'
   end
 end
 return answers

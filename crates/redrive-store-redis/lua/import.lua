@@ -49,11 +49,11 @@ local function import_one()
   call('ZADD', P .. 'ids', 0, id)
   if row.key then call('SET', P .. 'key:' .. row.tenant .. '\31' .. row.key, id .. ':' .. row.print) end
   if till ~= 'none' then call('SET', P .. 'unique:' .. row.unique, id .. ':' .. till) end
-  if row.parent then call('SADD', P .. 'children:' .. row.parent, id) end
   for i = 1, #log, 2 do call('ZADD', P .. 'attempts:' .. id, log[i], log[i + 1]) end
   for i = 1, #steps, 2 do call('ZADD', P .. 'steps:' .. id, steps[i], steps[i + 1]) end
   for _, signal in ipairs(signals) do call('RPUSH', P .. 'signals:' .. id, signal) end
   place(id, row)
+  update_family(id, row, NO_CHILD, standing(row))
   return there and 'replaced' or 'created', ''
 end
 

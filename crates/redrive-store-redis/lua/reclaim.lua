@@ -1,6 +1,6 @@
 -- Takes over leases that have run out, longest ago first, under a new epoch and without charging an attempt, but none that the
--- caller holds. Looks at a batch at most, after the first `skip`; answers how many it looked at.
-local limit, worker, claim, span, skip = tonumber(arg()), arg(), arg(), arg(), tonumber(arg())
+-- caller holds. The lost worker's name stays. Looks at a batch at most, after the first `skip`; answers how many it looked at.
+local limit, claim, span, skip = tonumber(arg()), arg(), arg(), tonumber(arg())
 local kinds, any = {}, true
 for _ = 1, tonumber(arg()) do
   kinds[arg()] = true
@@ -24,7 +24,7 @@ for _, id in ipairs(expired) do
   local row, flat = read(id)
   if not is_own(id, row) and (any or kinds[row.lane:match('\31([^\31]*)$')]) then
     local epoch, lease_until = one_more(row.epoch), whole(now + tonumber(span))
-    change(id, row, { epoch = epoch, lease_until = lease_until, worker = worker, claim = claim })
+    change(id, row, { epoch = epoch, lease_until = lease_until, claim = claim })
     hand_out(id, flat, row.attempt or '0', epoch, lease_until)
     taken = taken + 1
   else

@@ -1,37 +1,26 @@
--- Remembers steps under leases in force, each once, with their children and the signal they take, or not at all.
--- The oldest signal by this name that nobody took becomes taken; what it said moves to the step.
-local function take(id, name)
-  for place, each in ipairs(call('LRANGE', P .. 'signals:' .. id, 0, -1)) do
-    local signal, taken, of, value = each:match('^([^\31]*)\31(%d)\31([^\31]*)\31(.*)$')
-    if taken == '0' and of == name then
-      call('LSET', P .. 'signals:' .. id, place - 1, signal .. '\0311\31' .. of .. '\31')
-      return value
-    end
-  end
-end
-
+-- Remembers steps under leases in force, each once, with their children and the signal they take, or not at all. A job whose end
+-- was requested gets no more children.
 local function remember_one()
-  local id, epoch, claim, place, step, value, takes, children = arg(), arg(), arg(), arg(), arg(), arg(), arg(), tonumber(arg())
-  if not held(id, epoch, claim) then
+  local id, epoch, claim, place, step, takes, children = arg(), arg(), arg(), arg(), arg(), arg(), tonumber(arg())
+  local holds, cancelling = held(id, epoch, claim)
+  local before = holds and call('ZRANGEBYSCORE', P .. 'steps:' .. id, place, place)[1]
+  local refused
+  if not holds then
+    refused = 'lost'
+  elseif before then
+    refused = 'before'
+  elseif cancelling and children > 0 then
+    refused = 'cancel'
+  elseif takes ~= '' and not take(id, takes) then
+    refused = 'nosignal'
+  end
+  if refused then
     pass_over(children)
-    return 'lost', ''
+    return refused, before or ''
   end
-  local before = call('ZRANGEBYSCORE', P .. 'steps:' .. id, place, place)[1]
-  if before then
-    pass_over(children)
-    return 'before', before
-  end
-  if takes ~= '' then
-    value = take(id, takes)
-    if not value then
-      pass_over(children)
-      return 'nosignal', ''
-    end
-  end
-  step = step .. value
   call('ZADD', P .. 'steps:' .. id, place, step)
   for _ = 1, children do add() end
-  return 'kept', step
+  return 'kept', ''
 end
 
 local answers = {}

@@ -1,19 +1,10 @@
--- Makes those jobs due, one after the other, for which what they wait for has come. Stops at one that waits for its turn.
+-- Makes those jobs due, one after the other, for which what they wait for has come; first ends the other children of a fan-out of
+-- which too many have failed. Stops at a job that waits for its turn, and at one to ask about again.
 local answers = {}
 for n = 1, tonumber(arg()) do
   local id = arg()
   local row = read(id)
-  if not row or not row.awaits then
-    answers[n] = 'no'
-  elseif row.awaits == 'turn' then
-    answers[n] = turn_of(row)
-    break
-  elseif has_come(id, row) then
-    go_on(id, row)
-    answers[n] = 'yes'
-  else
-    answers[n] = 'no'
-  end
+  answers[n] = row and resume_one(id, row) or 'no'
+  if answers[n] ~= 'yes' and answers[n] ~= 'no' then break end
 end
-finish()
-return answers
+return aftermath(answers)

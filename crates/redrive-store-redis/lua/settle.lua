@@ -1,4 +1,5 @@
--- Applies verdicts under leases that are in force, with their log entries and follow-ups; under a lost one it changes nothing.
+-- Applies verdicts under leases that are in force, with their log entries and follow-ups; under a lost one it changes nothing. A
+-- job that ends as dead or cancelled ends everything below it.
 local kept = tonumber(arg())
 
 local function note(id, row, entry, wait)
@@ -40,11 +41,14 @@ local function settle_one()
   change(id, row, fields)
   if entry then note(id, row, entry, wait) end
   free(row.scope)
+  if state == '5' or state == '6' then
+    mark(id)
+    if marked then work_off() end
+  end
   for _ = 1, follow_ups do add() end
   return state
 end
 
 local answers = {}
 for _ = 1, tonumber(arg()) do answers[#answers + 1] = settle_one() end
-finish()
-return { answers, freed }
+return aftermath(answers)

@@ -82,7 +82,23 @@ local function in_parts(command, lists)
   end
 end
 
+-- The same for what parents count of their children. A count of zero is no field.
+local families = {}
+local function count_family(row, what, by)
+  local fields, field = list_of(families, P .. 'family:' .. row.parent), row.branch .. ':' .. what
+  fields[field] = (fields[field] or 0) + by
+end
+local function write_families()
+  for name, fields in pairs(families) do
+    for field, by in pairs(fields) do
+      if by ~= 0 and call('HINCRBY', name, field, by) == 0 then call('HDEL', name, field) end
+    end
+  end
+  families = {}
+end
+
 local function finish()
+  write_families()
   in_parts('ZREM', removed)
   in_parts('ZADD', added)
   for field, by in pairs(counts) do
@@ -90,11 +106,23 @@ local function finish()
   end
 end
 
-local function family(row, by)
+-- What a child counts as for its parent: as live, as failed, and among those that end with the parent.
+local function ends_with_parent(row) return not FINAL[row.state] and not row.detached and not row.cancelling end
+local NO_CHILD = { live = 0, failed = 0, ends = false }
+local function standing(row)
+  if not row.parent then return NO_CHILD end
+  return {
+    live = FINAL[row.state] and 0 or 1, failed = (row.state == '5' or row.state == '6') and 1 or 0,
+    ends = ends_with_parent(row),
+  }
+end
+
+-- Notes what has changed for the parent.
+local function update_family(id, row, before, after)
   if not row.parent then return end
-  local name = P .. 'family:' .. row.parent
-  if not FINAL[row.state] then call('HINCRBY', name, row.branch .. ':live', by) end
-  if row.state == '5' or row.state == '6' then call('HINCRBY', name, row.branch .. ':failed', by) end
+  count_family(row, 'live', after.live - before.live)
+  count_family(row, 'failed', after.failed - before.failed)
+  if before.ends ~= after.ends then call(after.ends and 'SADD' or 'SREM', P .. 'children:' .. row.parent, id) end
 end
 
 -- Earlier is smaller: the most urgent first, then the longest due.
@@ -119,7 +147,6 @@ local function place(id, row)
     call('ZADD', P .. 'awaits', 0, id)
     if row.awaits == 'turn' and not row.strict then call('ZADD', P .. 'turn:' .. row.scope, turn_score(row), id) end
   end
-  family(row, 1)
   count(row.lane, state, 1)
 end
 
@@ -141,12 +168,12 @@ local function unplace(id, row)
     call('ZREM', P .. 'awaits', id)
     if row.awaits == 'turn' and not row.strict then call('ZREM', P .. 'turn:' .. row.scope, id) end
   end
-  family(row, -1)
   count(row.lane, state, -1)
 end
 
 -- Changes fields of a job; false removes one. Its places move with it.
 local function change(id, row, fields)
+  local before = standing(row)
   unplace(id, row)
   local set, gone = {}, {}
   for field, value in pairs(fields) do
@@ -162,6 +189,7 @@ local function change(id, row, fields)
   if #set > 0 then call('HSET', P .. 'job:' .. id, unpack(set)) end
   if #gone > 0 then call('HDEL', P .. 'job:' .. id, unpack(gone)) end
   place(id, row)
+  update_family(id, row, before, standing(row))
 end
 
 -- Answers for each of the jobs asked for: what `act` says, or that there is no such job.
@@ -177,8 +205,9 @@ local function each_job(act)
 end
 
 -- A lease that is in force: the epoch shuts out who was taken over, and the claim's own number whoever held the same epoch
--- on a server whose last writes were lost; a job that came from another store has none.
+-- on a server whose last writes were lost; a job that came from another store has none. Also says whether the job's end was
+-- requested.
 local function held(id, epoch, claim)
-  local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim')
-  return row[1] == '2' and row[2] == epoch and (claim == '' or not row[3] or row[3] == claim)
+  local row = call('HMGET', P .. 'job:' .. id, 'state', 'epoch', 'claim', 'cancelling')
+  return row[1] == '2' and row[2] == epoch and (claim == '' or not row[3] or row[3] == claim), row[4]
 end

@@ -4,7 +4,7 @@ for n = 1, tonumber(arg()) do
   local id = arg()
   local row = read(id)
   if row and row.awaits == 'turn' then
-    go_on(id, row)
+    go_on(id, row, 'turn')
     answers[n] = 1
   else
     answers[n] = 0

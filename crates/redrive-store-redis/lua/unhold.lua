@@ -1,9 +1,17 @@
 -- Lets jobs go on that were held.
-return each_job(function(id, row)
-  if FINAL[row.state] then return 'ended:' .. row.state end
-  call('HDEL', P .. 'job:' .. id, 'held')
-  row.held = nil
-  if row.awaits == 'turn' then return turn_of(row) end
-  if row.awaits and has_come(id, row) then go_on(id, row) end
-  return row.state
-end)
+local answers = {}
+for n = 1, tonumber(arg()) do
+  local id = arg()
+  local row = read(id)
+  if not row then
+    answers[n] = 'missing'
+  elseif FINAL[row.state] then
+    answers[n] = 'ended:' .. row.state
+  else
+    call('HDEL', P .. 'job:' .. id, 'held')
+    row.held = nil
+    local answer = resume_one(id, row)
+    answers[n] = (answer == 'yes' or answer == 'no') and call('HGET', P .. 'job:' .. id, 'state') or answer
+  end
+end
+return aftermath(answers)

@@ -118,7 +118,7 @@ impl Claim<'_> {
             inner: self.inner,
             partition,
             claim: self.number,
-            worker: &self.request.worker,
+            worker: Some(&self.request.worker),
             started: Some(now),
         };
         let (jobs, unreadable) = taken.read(leased)?;

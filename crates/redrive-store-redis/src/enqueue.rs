@@ -1,5 +1,7 @@
 //! Adds jobs, each once.
 
+use std::collections::HashMap;
+
 use redrive_core::store::Enqueued;
 use redrive_core::{JobId, NewJob, Start, StoreError, Timestamp};
 
@@ -63,12 +65,19 @@ fn read(word: &str, id: JobId) -> Result<Enqueued, StoreError> {
 /// Children go where their parent is, so that they end with it and are counted for it in one write.
 async fn homes(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<usize>, StoreError> {
     let parents: Vec<JobId> = jobs.iter().filter_map(|job| job.parent.map(|parent| parent.id)).collect();
+    if parents.is_empty() {
+        return Ok(jobs.iter().map(|job| inner.layout.partition_of(job)).collect());
+    }
+    let found = inner.get_homes(&parents).await?;
+    let mut known: HashMap<JobId, usize> =
+        parents.into_iter().zip(found).filter_map(|(id, home)| Some((id, home?))).collect();
     let mut homes = Vec::with_capacity(jobs.len());
-    let known = if parents.is_empty() { Vec::new() } else { inner.get_homes(&parents).await? };
-    let mut known = known.into_iter();
     for job in jobs {
-        let with_parent = if job.parent.is_some() { known.next().flatten() } else { None };
-        homes.push(with_parent.unwrap_or_else(|| inner.layout.partition_of(job)));
+        let with_parent = job.parent.and_then(|parent| known.get(&parent.id).copied());
+        let home = with_parent.unwrap_or_else(|| inner.layout.partition_of(job));
+        // A parent may come in the same batch, before its children.
+        known.entry(job.id).or_insert(home);
+        homes.push(home);
     }
     Ok(homes)
 }

@@ -3,9 +3,11 @@
 use redrive_core::steps::Hold;
 use redrive_core::{JobId, State, StoreError};
 
-use crate::open::Inner;
+use crate::arguments::Arguments;
+use crate::open::{Inner, Spread};
+use crate::resume::MORE;
 use crate::turns::Turn;
-use crate::{answer, script};
+use crate::{answer, cancel, script};
 
 pub(crate) async fn hold(inner: &Inner, ids: &[JobId]) -> Result<Vec<Hold>, StoreError> {
     inner.ask(&script::HOLD, ids, word_of).await
@@ -16,8 +18,7 @@ pub(crate) async fn unhold(inner: &Inner, ids: &[JobId]) -> Result<Vec<Hold>, St
     let partitions = inner.partitions_of(ids).await?;
     let mut answers = Vec::with_capacity(ids.len());
     for (id, partition) in ids.iter().zip(partitions) {
-        let mut words = inner.ask(&script::UNHOLD, &[*id], |word| Ok(word.to_owned())).await?;
-        let word = words.pop().unwrap_or_default();
+        let word = unhold_one(inner, *id).await?;
         answers.push(match Turn::read(&word) {
             Some(turn) => {
                 let goes_on = turn.take(inner, partition, *id).await?;
@@ -28,6 +29,16 @@ pub(crate) async fn unhold(inner: &Inner, ids: &[JobId]) -> Result<Vec<Hold>, St
     }
     inner.wake_if(answers.iter().any(|answer| matches!(answer, Hold::Done(state) if state.is_claimable())));
     Ok(answers)
+}
+
+async fn unhold_one(inner: &Inner, id: JobId) -> Result<String, StoreError> {
+    loop {
+        let spread = Spread::of(&script::UNHOLD, |arguments: &mut Arguments, _| arguments.id(id));
+        let word = cancel::run(inner, &[id], spread, answer::text).await?.pop().unwrap_or_default();
+        if word != MORE {
+            return Ok(word);
+        }
+    }
 }
 
 fn word_of(word: &str) -> Result<Hold, StoreError> {

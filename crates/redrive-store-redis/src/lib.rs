@@ -154,6 +154,10 @@ impl Store for RedisStore {
         self.inner.wait(seen).await;
     }
 
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.inner.wait_for_cancel(seen).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         stats::stats(&self.inner).await
     }

@@ -1,4 +1,5 @@
-//! Wake-ups between nodes: one connection hears of them; telling is coalesced and never part of a job's write.
+//! Wake-ups and requests for the end of running jobs, between nodes: one connection hears of them; telling is coalesced and never
+//! part of a job's write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use futures_util::StreamExt as _;
 use redis::aio::PubSub;
 use redis::{Client, RedisResult};
 use redrive_core::StoreError;
+use redrive_core::store::Wake;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -18,11 +20,56 @@ use crate::link::Link;
 
 /// Between two messages of one node: it wakes everyone there is.
 const TELL_EVERY: Duration = Duration::from_millis(5);
+/// Begins a message that the end of a running job was requested.
+const CANCEL: &str = "cancel:";
 /// The first and the longest pause before another try to listen.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_LONGEST: Duration = Duration::from_secs(5);
 
-/// Hears of wake-ups, and tells of them, until it is dropped.
+/// What nodes tell each other.
+#[derive(Default)]
+pub(crate) struct Notices {
+    /// Something may have become claimable.
+    pub(crate) wakes: Notice,
+    /// The end of a running job was requested.
+    pub(crate) cancels: Notice,
+}
+
+/// Counts how often something happened, here or on another node.
+#[derive(Clone, Default)]
+pub(crate) struct Notice {
+    count: Arc<watch::Sender<u64>>,
+    /// Asks for other nodes to be told.
+    told: Arc<Notify>,
+}
+
+impl Notice {
+    pub(crate) fn count(&self) -> Wake {
+        Wake(*self.count.borrow())
+    }
+
+    /// Returns the count once it differs from `seen`.
+    pub(crate) async fn wait(&self, seen: Wake) -> Wake {
+        let mut counts = self.count.subscribe();
+        match counts.wait_for(|count| *count != seen.0).await.map(|count| *count) {
+            Ok(count) => Wake(count),
+            // It cannot end while `self` lives.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells this node at once, and others soon.
+    pub(crate) fn tell_everyone(&self) {
+        self.heard();
+        self.told.notify_one();
+    }
+
+    fn heard(&self) {
+        self.count.send_modify(|count| *count += 1);
+    }
+}
+
+/// Hears of wake-ups and requests, and tells of them, until it is dropped.
 pub(crate) struct Ears {
     tasks: Vec<JoinHandle<()>>,
 }
@@ -39,17 +86,20 @@ impl Ears {
         address: &Address,
         link: &Link,
         layout: &Layout,
-        wakes: Arc<watch::Sender<u64>>,
-        told: Arc<Notify>,
+        notices: &Notices,
     ) -> Result<Self, StoreError> {
         // By which a node knows its own messages.
         let name = format!("{:016x}", fastrand::u64(..));
         let channel = format!("{}:wake", layout.prefix);
-        let tell = tokio::spawn(tell(link.clone(), channel.clone(), name.clone(), told));
-        let ear = Ear { servers: address.servers.clone(), channel, name, wakes };
+        let tell_of =
+            |notice: &Notice, text| tell(link.clone(), channel.clone(), text, Arc::clone(&notice.told));
+        let tell_wakes = tokio::spawn(tell_of(&notices.wakes, name.clone()));
+        let tell_cancels = tokio::spawn(tell_of(&notices.cancels, format!("{CANCEL}{name}")));
+        let (wakes, cancels) = (notices.wakes.clone(), notices.cancels.clone());
+        let ear = Ear { servers: address.servers.clone(), channel, name, wakes, cancels };
         let heard = ear.begin().await.sorted()?;
         let listen = tokio::spawn(ear.listen(heard));
-        Ok(Self { tasks: vec![tell, listen] })
+        Ok(Self { tasks: vec![tell_wakes, tell_cancels, listen] })
     }
 }
 
@@ -58,7 +108,8 @@ struct Ear {
     servers: Vec<String>,
     channel: String,
     name: String,
-    wakes: Arc<watch::Sender<u64>>,
+    wakes: Notice,
+    cancels: Notice,
 }
 
 impl Ear {
@@ -83,9 +134,7 @@ impl Ear {
     async fn listen(self, mut heard: PubSub) {
         loop {
             while let Some(message) = heard.on_message().next().await {
-                if message.get_payload_bytes() != self.name.as_bytes() {
-                    self.wakes.send_modify(|wakes| *wakes += 1);
-                }
+                self.hear(message.get_payload_bytes());
             }
             let mut pause = AGAIN_FIRST;
             heard = loop {
@@ -96,16 +145,28 @@ impl Ear {
                 }
                 pause = (pause * 2).min(AGAIN_LONGEST);
             };
-            self.wakes.send_modify(|wakes| *wakes += 1);
+            self.wakes.heard();
+            self.cancels.heard();
+        }
+    }
+
+    /// A message is a node's name, after [`CANCEL`] if it is a request.
+    fn hear(&self, message: &[u8]) {
+        let (notice, name) = match message.strip_prefix(CANCEL.as_bytes()) {
+            Some(name) => (&self.cancels, name),
+            None => (&self.wakes, message),
+        };
+        if name != self.name.as_bytes() {
+            notice.heard();
         }
     }
 }
 
 /// Tells other nodes, at once and then at most every [`TELL_EVERY`]. What cannot be told is found by polling.
-async fn tell(link: Link, channel: String, name: String, told: Arc<Notify>) {
+async fn tell(link: Link, channel: String, text: String, told: Arc<Notify>) {
     loop {
         told.notified().await;
-        if let Err(error) = link.send(redis::cmd("PUBLISH").arg(&channel).arg(&name)).await {
+        if let Err(error) = link.send(redis::cmd("PUBLISH").arg(&channel).arg(&text)).await {
             tracing::debug!(%error, "other nodes were not told");
         }
         sleep(TELL_EVERY).await;

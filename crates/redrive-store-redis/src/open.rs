@@ -11,7 +11,6 @@ use redis::Value;
 use redrive_core::store::Wake;
 use redrive_core::{Clock, JobId, Lease, StoreError};
 use tokio::runtime::Runtime;
-use tokio::sync::{Notify, watch};
 
 use crate::RedisStore;
 use crate::address::{Address, PARTITIONS, SpreadBy};
@@ -21,7 +20,7 @@ use crate::durability;
 use crate::error::Sorted;
 use crate::homes::{Homes, Layout};
 use crate::link::Link;
-use crate::listen::Ears;
+use crate::listen::{Ears, Notices};
 use crate::script::{self, Source};
 
 /// How a store is opened.
@@ -62,8 +61,7 @@ impl RedisStore {
         let address: Address = address.parse()?;
         let thread = Thread::start()?;
         let opening = thread.run(open(address, options.clone()));
-        let Opened { link, heartbeats, layout, wakes, told, ears } = opening.await??;
-        let seen = wakes.subscribe();
+        let Opened { link, heartbeats, layout, notices, ears } = opening.await??;
         let inner = Inner {
             link,
             heartbeats,
@@ -71,9 +69,7 @@ impl RedisStore {
             homes: Homes::default(),
             first: AtomicUsize::new(fastrand::usize(..)),
             options,
-            wakes,
-            seen,
-            told,
+            notices,
             _ears: ears,
             thread,
         };
@@ -92,8 +88,7 @@ struct Opened {
     link: Link,
     heartbeats: Link,
     layout: Layout,
-    wakes: Arc<watch::Sender<u64>>,
-    told: Arc<Notify>,
+    notices: Notices,
     ears: Ears,
 }
 
@@ -104,10 +99,9 @@ async fn open(address: Address, options: Options) -> Result<Opened, StoreError> 
     let one = Address { connections: 1, ..address.clone() };
     let heartbeats = Link::open(&one, options.patience).await?;
     let layout = layout(&link, &address, options.create).await?;
-    let wakes = Arc::new(watch::channel(0).0);
-    let told = Arc::new(Notify::new());
-    let ears = Ears::open(&address, &link, &layout, wakes.clone(), told.clone()).await?;
-    Ok(Opened { link, heartbeats, layout, wakes, told, ears })
+    let notices = Notices::default();
+    let ears = Ears::open(&address, &link, &layout, &notices).await?;
+    Ok(Opened { link, heartbeats, layout, notices, ears })
 }
 
 /// The layout of the keys; another needs another program.
@@ -203,10 +197,7 @@ pub(crate) struct Inner {
     /// Where the next claim begins, so that no partition starves.
     first: AtomicUsize,
     pub(crate) options: Options,
-    wakes: Arc<watch::Sender<u64>>,
-    seen: watch::Receiver<u64>,
-    /// Asks for other nodes to be told.
-    told: Arc<Notify>,
+    notices: Notices,
     _ears: Ears,
     thread: Thread,
 }
@@ -362,20 +353,30 @@ impl Inner {
 
     /// How far wake-ups have come.
     pub(crate) fn wakes(&self) -> Wake {
-        Wake(*self.seen.borrow())
+        self.notices.wakes.count()
     }
 
     /// Returns once wake-ups have gone beyond `seen`.
     pub(crate) async fn wait(&self, seen: Wake) {
-        // This store holds the sender for as long as it lives.
-        let _ = self.seen.clone().wait_for(|wakes| *wakes != seen.0).await;
+        self.notices.wakes.wait(seen).await;
+    }
+
+    /// Returns how often the end of a running job was requested, once that differs from `seen`.
+    pub(crate) async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.notices.cancels.wait(seen).await
     }
 
     /// Wakes workers here at once, and those of other nodes soon, if something may have become claimable.
     pub(crate) fn wake_if(&self, yes: bool) {
         if yes {
-            self.wakes.send_modify(|wakes| *wakes += 1);
-            self.told.notify_one();
+            self.notices.wakes.tell_everyone();
+        }
+    }
+
+    /// Has workers renew their leases, here at once and on other nodes soon, if the end of a running job was requested.
+    pub(crate) fn cancel_requested_if(&self, yes: bool) {
+        if yes {
+            self.notices.cancels.tell_everyone();
         }
     }
 }

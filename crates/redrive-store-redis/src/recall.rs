@@ -24,14 +24,16 @@ pub(crate) async fn recall(
 /// Between the parts of a step.
 const SEPARATOR: u8 = 0x1f;
 
-/// A step up to its value, which follows.
+/// A step as it is kept: PLACE, KIND, NAME and VALUE.
 pub(crate) fn write(step: &Step) -> Vec<u8> {
     let (place, kind, name) = (step.place, step.kind.code(), &step.name);
     let separator = char::from(SEPARATOR);
-    format!("{place}{separator}{kind}{separator}{name}{separator}").into_bytes()
+    let mut bytes = format!("{place}{separator}{kind}{separator}{name}{separator}").into_bytes();
+    bytes.extend(&step.value);
+    bytes
 }
 
-/// A step from what it was written as, its value behind it.
+/// A step from what it was written as.
 pub(crate) fn read(bytes: &[u8]) -> Result<Step, StoreError> {
     let mut parts = bytes.splitn(4, |byte| *byte == SEPARATOR);
     let mut text = || parts.next().and_then(|part| std::str::from_utf8(part).ok()).map(str::to_owned);

@@ -26,7 +26,6 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
             let left = request.limit - claimed.jobs.len() - claimed.unreadable.len();
             let mut arguments = inner.arguments();
             arguments.count(left);
-            arguments.text(&request.worker);
             arguments.text(number);
             arguments.text(request.lease.as_millis());
             arguments.count(skip);
@@ -37,7 +36,7 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
             let [now, taken, passed, looked_at] =
                 answer::parts(inner.run(&script::RECLAIM, partition, arguments).await?)?;
             claimed.now = claimed.now.max(answer::instant(now)?);
-            let takes = Taken { inner, partition, claim: number, worker: &request.worker, started: None };
+            let takes = Taken { inner, partition, claim: number, worker: None, started: None };
             let (jobs, unreadable) = takes.read(taken)?;
             claimed.jobs.extend(jobs);
             claimed.unreadable.extend(unreadable);

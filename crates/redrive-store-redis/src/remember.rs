@@ -13,14 +13,8 @@ pub(crate) async fn remember(inner: &Inner, memories: &[Memory]) -> Result<Vec<R
     let read = |_, value| {
         let mut answers = answer::items(value)?.into_iter();
         let mut remembered = Vec::new();
-        while let (Some(word), Some(step)) = (answers.next(), answers.next()) {
-            let step = answer::bytes(step)?;
-            remembered.push(match answer::text(word)?.as_str() {
-                "kept" => Remembered::Kept(recall::read(&step)?),
-                "before" => Remembered::Before(recall::read(&step)?),
-                "nosignal" => Remembered::NoSignal,
-                _ => Remembered::LeaseLost,
-            });
+        while let (Some(word), Some(before)) = (answers.next(), answers.next()) {
+            remembered.push(read_one(&answer::text(word)?, &answer::bytes(before)?)?);
         }
         Ok(remembered)
     };
@@ -29,9 +23,29 @@ pub(crate) async fn remember(inner: &Inner, memories: &[Memory]) -> Result<Vec<R
         arguments.lease(inner, *lease);
         arguments.text(step.place);
         arguments.bytes(&recall::write(step));
-        arguments.bytes(&step.value);
-        arguments.text(takes.as_ref().map(ToString::to_string).unwrap_or_default());
+        arguments.text(takes.map(|signal| signal.simple().to_string()).unwrap_or_default());
         enqueue::write_all(arguments, children);
     };
-    inner.run_by_home(&ids, Spread::of(&script::REMEMBER, add), read).await
+    let answers: Vec<Answer> = inner.run_by_home(&ids, Spread::of(&script::REMEMBER, add), read).await?;
+    let of_memory = |(memory, answer): (&Memory, Answer)| match answer {
+        Answer::Kept => Remembered::Kept(memory.step.clone()),
+        Answer::Refused(why) => why,
+    };
+    Ok(memories.iter().zip(answers).map(of_memory).collect())
+}
+
+/// What the script says about one memory.
+enum Answer {
+    Kept,
+    Refused(Remembered),
+}
+
+fn read_one(word: &str, before: &[u8]) -> Result<Answer, StoreError> {
+    Ok(match word {
+        "kept" => Answer::Kept,
+        "before" => Answer::Refused(Remembered::Before(recall::read(before)?)),
+        "cancel" => Answer::Refused(Remembered::CancelRequested),
+        "nosignal" => Answer::Refused(Remembered::NoSignal),
+        _ => Answer::Refused(Remembered::LeaseLost),
+    })
 }

@@ -81,6 +81,7 @@ pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
     if let Some(parent) = &job.parent {
         extras.text("parent", Some(parent.id.0.simple()));
         extras.text("branch", Some(parent.branch));
+        extras.text("detached", parent.detached.then_some("1"));
     }
     extras.text("timeout", job.timeout.map(ceil_ms));
     extras.text("lease", job.lease.map(ceil_ms));
@@ -109,6 +110,7 @@ pub(crate) fn write_whole(job: &Job, fingerprint: Option<&[u8; 32]>, unique: Opt
     if let Some(parent) = &job.parent {
         fields.text("parent", Some(parent.id.0.simple()));
         fields.text("branch", Some(parent.branch));
+        fields.text("detached", parent.detached.then_some("1"));
     }
     fields.text("subject", job.subject.as_ref());
     fields.text("metadata", job.metadata.as_ref());
@@ -165,6 +167,10 @@ pub(crate) fn awaits_name(awaits: &Await) -> String {
         Await::Children { branch, failures_max } => format!("children:{branch}:{failures_max}"),
         Await::Unhold => "unhold".to_owned(),
         Await::Turn => "turn".to_owned(),
+        Await::Any(parts) => {
+            let parts: Vec<String> = parts.iter().map(awaits_name).collect();
+            format!("any:{}", parts.join(&SEPARATOR.to_string()))
+        }
     }
 }
 
@@ -174,6 +180,9 @@ fn read_awaits(text: &str) -> Result<Await, Invalid> {
         None if text == "unhold" => Await::Unhold,
         None if text == "turn" => Await::Turn,
         Some(("signal", name)) => Await::Signal(SignalName::new(name)?),
+        Some(("any", parts)) => {
+            Await::Any(parts.split(SEPARATOR).map(read_awaits).collect::<Result<_, _>>()?)
+        }
         Some(("children", rest)) => {
             let (branch, failures_max) = rest.split_once(':').ok_or_else(problem)?;
             let number = |text: &str| text.parse().map_err(|_| problem());
@@ -189,7 +198,8 @@ pub(crate) struct Taken<'a> {
     pub(crate) partition: usize,
     /// The claim's own number.
     pub(crate) claim: u64,
-    pub(crate) worker: &'a WorkerId,
+    /// Who runs the attempt; none where that stays as it was.
+    pub(crate) worker: Option<&'a WorkerId>,
     /// When the attempt began; none where it goes on.
     pub(crate) started: Option<Timestamp>,
 }
@@ -226,7 +236,7 @@ impl Taken<'_> {
             attempt,
             epoch: lease.epoch,
             lease_until: Some(until),
-            worker: Some(self.worker.clone()),
+            worker: self.worker.cloned().or(job.worker),
             started_at: self.started.or(job.started_at),
             awaits: None,
             ..job
@@ -364,7 +374,7 @@ impl Row {
         let Some(id) = self.text("parent")? else { return Ok(None) };
         let id = Uuid::try_parse(&id).map(JobId).map_err(|_| damaged("parent", "is no id"))?;
         let branch = self.number("branch")?.ok_or_else(|| damaged("branch", "is missing"))?;
-        Ok(Some(Parent { id, branch }))
+        Ok(Some(Parent { id, branch, detached: self.has("detached") }))
     }
 
     fn need(&mut self, field: &'static str) -> Result<String, Invalid> {

@@ -26,8 +26,9 @@ impl Source {
 scripts! {
     ATTEMPTS: ["shard", "attempts"];
     AWAITS: ["shard", "awaits"];
-    CANCEL: ["shard", "cancel"];
+    CANCEL: ["shard", "closing", "cancel"];
     CLAIM: ["shard", "merge", "lease", "claim"];
+    CLOSE: ["shard", "closing", "close"];
     COMPLETE: ["shard", "complete"];
     DISCARD: ["shard", "remove", "discard"];
     ENQUEUE: ["shard", "known", "add", "enqueue"];
@@ -44,6 +45,7 @@ scripts! {
     LOCATE: ["shard", "locate"];
     LOCK: ["lock"];
     LOOK: ["shard", "merge", "look"];
+    PENDING_SIGNALS: ["shard", "pending_signals"];
     PROMISE: ["shard", "promise"];
     PROMISES: ["shard", "promises"];
     PRUNE: ["shard", "remove", "prune"];
@@ -53,16 +55,17 @@ scripts! {
     RECORD_SCAN: ["record_scan"];
     RECORD_WRITE: ["record_write"];
     REDRIVE: ["shard", "redrive"];
-    REMEMBER: ["shard", "known", "add", "remember"];
-    RESUME: ["shard", "go_on", "resume"];
+    REMEMBER: ["shard", "known", "add", "signals", "remember"];
+    RESUME: ["shard", "closing", "go_on", "awaited", "resume"];
     RUN_NOW: ["shard", "run_now"];
     SEAL: ["shard", "seal"];
-    SETTLE: ["shard", "known", "add", "settle"];
+    SETTLE: ["shard", "known", "add", "closing", "settle"];
+    SET_ASIDE: ["shard", "signals", "set_aside"];
     SIGNAL: ["shard", "signal"];
     STATS: ["shard", "stats"];
     TAKE: ["shard", "lease", "take"];
     TAKE_TURNS: ["shard", "go_on", "take_turns"];
     TURNS: ["shard", "turns"];
-    UNHOLD: ["shard", "go_on", "unhold"];
+    UNHOLD: ["shard", "closing", "go_on", "awaited", "unhold"];
     UNLOCK: ["unlock"];
 }

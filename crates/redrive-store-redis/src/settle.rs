@@ -8,7 +8,7 @@ use redrive_core::{JobId, State, StoreError, Verdict};
 use crate::arguments::{Arguments, Fields};
 use crate::attempts;
 use crate::open::{Inner, Spread, Way};
-use crate::{answer, enqueue, row, script, turns};
+use crate::{answer, cancel, enqueue, row, script};
 
 pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
     enqueue::check_starts(inner, settlements.iter().flat_map(|settlement| &settlement.follow_ups)).await?;
@@ -39,7 +39,7 @@ async fn complete(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settl
         let applied = value == Value::Int(1);
         Ok(if applied { Settled::Applied(State::Succeeded) } else { Settled::LeaseLost })
     };
-    turns::run_and_pass_on(inner, &ids(settlements), Spread::of(&script::COMPLETE, add), word).await
+    cancel::run(inner, &ids(settlements), Spread::of(&script::COMPLETE, add), word).await
 }
 
 async fn apply(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
@@ -55,7 +55,7 @@ async fn apply(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Settled>
             state => Settled::Applied(answer::state(state)?),
         })
     };
-    turns::run_and_pass_on(inner, &ids(settlements), spread, word).await
+    cancel::run(inner, &ids(settlements), spread, word).await
 }
 
 fn ids(settlements: &[Settlement]) -> Vec<JobId> {

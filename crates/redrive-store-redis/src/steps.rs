@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Steps, Swept};
 use redrive_core::store::check_batch;
-use redrive_core::{JobId, StoreError};
+use redrive_core::{JobId, Lease, SignalName, StoreError};
+use uuid::Uuid;
 
 use crate::{RedisStore, forget, hold, recall, remember, resume, signal, sweep};
 
@@ -23,6 +24,20 @@ impl Steps for RedisStore {
     async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
         Signal::check_all(&signals)?;
         signal::signal(&self.inner, &signals).await
+    }
+
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        signal::pending(&self.inner, job, &names, limit).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        check_batch(signals.len())?;
+        signal::set_aside(&self.inner, lease, &signals).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {

@@ -7,17 +7,15 @@ use redis::Value;
 use redrive_core::steps::Parent;
 use redrive_core::store::{Unreadable, check_batch};
 use redrive_core::transfer::{
-    EXPORT_BYTES_MAX, Exported, Held, Imported, Parcel, Promise, Received, SEALED, Slot, Transfer,
+    EXPORT_BYTES_MAX, Exported, Held, Imported, Parcel, Promise, SEALED, Slot, Transfer,
 };
-use redrive_core::{JobId, Lease, SignalName, StoreError, Timestamp};
-use uuid::Uuid;
+use redrive_core::{JobId, Lease, StoreError, Timestamp};
 
 use crate::arguments::Arguments;
 use crate::homes::Home;
 use crate::open::{Inner, Spread, Way};
-use crate::row::SEPARATOR;
 use crate::settings::{Settings, is_setting};
-use crate::{RedisStore, answer, attempts, recall, records, row, script};
+use crate::{RedisStore, answer, attempts, cancel, recall, records, row, script, signal};
 
 /// Jobs to fetch at a time: each may come with a long log.
 const FETCHED: usize = 50;
@@ -26,6 +24,10 @@ const FETCHED: usize = 50;
 impl Transfer for RedisStore {
     async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
         check_batch(limit)?;
+        if after.is_none() {
+            // Marks of what is left to end are not in parcels.
+            cancel::work_off_all(&self.inner).await?;
+        }
         let ids = next_ids(&self.inner, after, limit).await?;
         let mut exported = Exported::default();
         let mut bytes = 0;
@@ -202,7 +204,7 @@ fn parcel(id: JobId, [flat, log, steps, signals, holder]: [Value; 5]) -> Result<
     let steps: Result<Vec<_>, _> =
         answer::items(steps)?.into_iter().map(|step| recall::read(&answer::bytes(step)?)).collect();
     let signals: Option<Vec<_>> =
-        answer::items(signals)?.into_iter().map(|signal| read_signal(&answer::bytes(signal).ok()?)).collect();
+        answer::items(signals)?.into_iter().map(|each| signal::read(&answer::bytes(each).ok()?)).collect();
     Ok(Parcel {
         job: row::read(id, flat)?,
         fingerprint: print
@@ -213,21 +215,6 @@ fn parcel(id: JobId, [flat, log, steps, signals, holder]: [Value; 5]) -> Result<
         steps: steps?,
         signals: signals.ok_or_else(|| damaged("a signal"))?,
     })
-}
-
-/// A signal from ID, TAKEN, NAME and VALUE.
-fn read_signal(bytes: &[u8]) -> Option<Received> {
-    let mut parts = bytes.splitn(4, |byte| char::from(*byte) == SEPARATOR);
-    let mut text = || parts.next().and_then(|part| std::str::from_utf8(part).ok());
-    let (id, taken, name) = (Uuid::try_parse(text()?).ok()?, text()? == "1", SignalName::new(text()?).ok()?);
-    Some(Received { id, name, value: parts.next()?.to_vec(), taken })
-}
-
-fn write_signal(signal: &Received) -> Vec<u8> {
-    let (id, taken, name) = (signal.id.simple(), u8::from(signal.taken), &signal.name);
-    let mut bytes = format!("{id}{SEPARATOR}{taken}{SEPARATOR}{name}{SEPARATOR}").into_bytes();
-    bytes.extend(&signal.value);
-    bytes
 }
 
 async fn import(inner: &Inner, parcels: &[Parcel]) -> Result<Vec<Imported>, StoreError> {
@@ -297,10 +284,10 @@ fn write(arguments: &mut Arguments, parcel: &Parcel) {
     arguments.count(2 * steps.len());
     for step in steps {
         arguments.text(step.place);
-        arguments.bytes(&[recall::write(step), step.value.clone()].concat());
+        arguments.bytes(&recall::write(step));
     }
     arguments.count(signals.len());
-    signals.iter().for_each(|signal| arguments.bytes(&write_signal(signal)));
+    signals.iter().for_each(|each| arguments.bytes(&signal::write(each)));
 }
 
 fn flags(value: Value) -> Result<Vec<bool>, StoreError> {

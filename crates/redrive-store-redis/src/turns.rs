@@ -4,35 +4,13 @@ use redis::Value;
 use redrive_core::quota::Bounds;
 use redrive_core::{JobId, Order, StoreError};
 
-use crate::arguments::Arguments;
-use crate::open::{Inner, Spread};
+use crate::open::Inner;
 use crate::row::SEPARATOR;
 use crate::settings::Settings;
 use crate::{answer, script};
 
-/// Runs a script under which jobs may leave their places, and lets those go on whose turn has come by that. It answers with
-/// a word for each job, and with the keys where that is so.
-pub(crate) async fn run_and_pass_on<T>(
-    inner: &Inner,
-    ids: &[JobId],
-    spread: Spread<impl Fn(&mut Arguments), impl Fn(&mut Arguments, usize)>,
-    word: impl Fn(Value) -> Result<T, StoreError>,
-) -> Result<Vec<T>, StoreError> {
-    let mut freed = Vec::new();
-    let read = |partition, value| {
-        let [answers, scopes] = answer::parts(value)?;
-        freed.push((partition, answer::texts(scopes)?));
-        answer::items(answers)?.into_iter().map(&word).collect()
-    };
-    let answers = inner.run_by_home(ids, spread, read).await?;
-    for (partition, scopes) in freed {
-        pass_on(inner, partition, scopes).await?;
-    }
-    Ok(answers)
-}
-
 /// Makes those due whose turn it is after something has left its place under these keys.
-async fn pass_on(inner: &Inner, partition: usize, scopes: Vec<String>) -> Result<(), StoreError> {
+pub(crate) async fn pass_on(inner: &Inner, partition: usize, scopes: Vec<String>) -> Result<(), StoreError> {
     if scopes.is_empty() {
         return Ok(());
     }

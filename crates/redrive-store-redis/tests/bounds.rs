@@ -39,7 +39,7 @@ async fn nothing_is_left_of_jobs_that_are_gone() {
     let unique = Unique { key: UniqueKey::new("u").expect("legal"), rule: UniqueRule::Live };
     let partition = Partition { key: PartitionKey::new("p").expect("legal"), order: Order::Strict };
     let again = || NewJob { id: JobId(Uuid::now_v7()), ..plain.clone() };
-    let child = NewJob { parent: Some(Parent { id: plain.id, branch: 0 }), ..again() };
+    let child = NewJob { parent: Some(Parent::new(plain.id, 0)), ..again() };
     let jobs = vec![
         plain.clone(),
         child,

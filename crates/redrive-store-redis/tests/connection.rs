@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redrive_core::policy::presets;
-use redrive_core::store::ClaimRequest;
+use redrive_core::store::{Cancelled, ClaimRequest, Wake};
 use redrive_core::{JobId, Kind, NewJob, Outcome, Store, WorkerId, catalog};
 use redrive_store_redis::{Options, RedisStore};
 use redrive_testkit::servers::{Proxy, Redis};
@@ -85,6 +85,53 @@ async fn one_node_wakes_another() {
     };
     enqueue(&teller).await;
     timeout(PATIENCE, hearer.wait(seen)).await.expect("the wake-up never comes");
+}
+
+/// A handler on another node hears of a cancel at once, not at its next heartbeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_on_one_node_stops_a_handler_on_another_within_a_second() {
+    let server = Redis::start();
+    let teller = RedisStore::open(&server.address(), Options::default()).await.expect("it opens");
+    let hearer = RedisStore::open(&server.address(), Options::default()).await.expect("it opens");
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let (stopped, mut stops) = mpsc::unbounded_channel();
+    let handler = move |cx: Context| {
+        let (started, stopped) = (started.clone(), OnDrop(stopped.clone()));
+        async move {
+            let _stopped = stopped;
+            let _ = started.send(cx.job.id);
+            std::future::pending().await
+        }
+    };
+    let worker = Worker::new(Arc::new(hearer), Settings::default()).expect("legal").on(kind(), handler);
+    let working = tokio::spawn(worker.run_until(std::future::pending()));
+    let id = enqueue(&teller).await;
+    assert_eq!(timeout(PATIENCE, starts.recv()).await.expect("it starts"), Some(id));
+    assert_eq!(teller.cancel(vec![id]).await.expect("cancelled"), [Cancelled::Requested]);
+    timeout(Duration::from_secs(1), stops.recv()).await.expect("the handler hears of it within a second");
+    working.abort();
+}
+
+/// Tells of the end of a handler, whose future is dropped when its attempt is aborted.
+struct OnDrop(mpsc::UnboundedSender<()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// A request may have been missed while the subscription was broken, so everyone looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_subscription_wakes_whoever_waits_for_a_cancel() {
+    let server = Redis::start();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into());
+    let store = RedisStore::open(&format!("redis://{}", proxy.address()), Options::default())
+        .await
+        .expect("it opens");
+    let seen = store.wait_for_cancel(Wake(u64::MAX)).await;
+    proxy.cut();
+    assert_ne!(timeout(PATIENCE, store.wait_for_cancel(seen)).await.expect("it wakes"), seen);
 }
 
 fn commands(server: &Redis) -> f64 {

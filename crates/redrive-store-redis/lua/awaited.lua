@@ -1,0 +1,68 @@
+-- Resumes a job if what it waits for has come.
+local function parts_of(awaits)
+  local several = awaits:match('^any:(.*)$')
+  if not several then return { awaits } end
+  local parts = {}
+  for part in several:gmatch('[^\31]+') do parts[#parts + 1] = part end
+  return parts
+end
+
+local function has_signal(id, names)
+  if not next(names) then return false end
+  for _, each in ipairs(call('LRANGE', P .. 'signals:' .. id, 0, -1)) do
+    local taken, name = each:match('^[^\31]*\31(%d)\31([^\31]*)')
+    if taken == '0' and names[name] then return true end
+  end
+  return false
+end
+
+local function family_count(id, branch, what)
+  write_families()
+  return tonumber(call('HGET', P .. 'family:' .. id, branch .. ':' .. what) or 0)
+end
+
+-- Whether a wait is over, which fan-outs it is for, and those of them of which too many children have failed.
+local function look_at(id, row)
+  local over, branches, failed, names = false, {}, {}, {}
+  for _, part in ipairs(parts_of(row.awaits)) do
+    local name = part:match('^signal:(.*)$')
+    local branch, most = part:match('^children:(%d+):(%d+)$')
+    if name then
+      names[name] = true
+    elseif branch then
+      branches[#branches + 1] = branch
+      local has_failed = family_count(id, branch, 'failed') > tonumber(most)
+      if has_failed then failed[#failed + 1] = branch end
+      over = over or has_failed or family_count(id, branch, 'live') == 0
+    else
+      over = not row.held
+    end
+  end
+  return over or has_signal(id, names), branches, failed
+end
+
+-- Ends the other children of fan-outs that have failed. False if some are left, or if those whose turn has come by that go first.
+local function end_failed(id, failed)
+  local before, done = budget, true
+  for _, branch in ipairs(failed) do done = end_children(id, branch) and done end
+  if marked and budget < before then work_off() end
+  return done and #freed == 0
+end
+
+-- Answers `yes`, `no`, the turn that the job waits for, or `more`: ask again.
+local function resume_one(id, row)
+  local awaits = row.awaits
+  if not awaits then return 'no' end
+  if awaits == 'turn' then return turn_of(row) end
+  local over, branches, failed = look_at(id, row)
+  if not over then return 'no' end
+  if #failed > 0 then
+    if not end_failed(id, failed) then return 'more' end
+    -- It may stand below itself, and have ended.
+    row = read(id)
+  end
+  local ahead = false
+  for _, branch in ipairs(branches) do ahead = ahead or family_count(id, branch, 'live') > 0 end
+  go_on(id, row, awaits, ahead)
+  return 'yes'
+end
