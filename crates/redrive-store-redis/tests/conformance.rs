@@ -17,6 +17,12 @@ async fn redis_conforms() {
     redrive_testkit::exercise(|clock| store(&server, 16, clock)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_loses_no_wake_up_whatever_the_order() {
+    let server = Redis::start();
+    redrive_testkit::interleave(|clock| store(&server, 4, clock)).await;
+}
+
 #[test]
 fn redis_agrees_with_the_model() {
     let server = Redis::start();

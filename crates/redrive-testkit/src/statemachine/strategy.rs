@@ -135,7 +135,8 @@ fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
                 subject,
                 metadata: metadata.map(str::to_owned),
                 unique: unique.filter(|_| key.is_none()),
-                parent,
+                // A child is younger than its parent.
+                parent: parent.filter(|parent| parent.id < id),
                 partition,
                 ..NewJob::new(id, kind, policy, payload.to_vec())
             };
