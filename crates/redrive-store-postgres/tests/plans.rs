@@ -144,12 +144,11 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
         let epochs: Vec<i64> = held.iter().map(|row| row.get(1)).collect();
         // While nothing has run out, and when everything has: the caller's own leases come before the others.
         for now in [None, Some(i64::from(u32::MAX) * 1_000)] {
-            let reclaim: [(&(dyn ToSql + Sync), Type); 8] = [
+            let reclaim: [(&(dyn ToSql + Sync), Type); 7] = [
                 (&now, Type::INT8),
                 (&kinds, Type::TEXT_ARRAY),
                 (&LIMIT, Type::INT8),
                 (&i64::MIN, Type::INT8),
-                (&"w", Type::TEXT),
                 (&30_000_i64, Type::INT8),
                 (&ids, Type::UUID_ARRAY),
                 (&epochs, Type::INT8_ARRAY),
