@@ -199,6 +199,40 @@ async fn children_that_are_being_added_end_with_a_parent_that_ends_just_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_ends_a_whole_tree_with_its_commit_or_not_at_all() {
+    let scene = Scene::open().await;
+    for (settles, commits) in [(false, true), (false, false), (true, true), (true, false)] {
+        let parent = scene.running().await;
+        let child = scene.child(parent.id);
+        let below = scene.child(child.id);
+        scene.here.enqueue(vec![child.clone()]).await.expect("enqueued");
+        let running = claim(&scene.here, 1).await.pop().expect("it is due");
+        scene.here.enqueue(vec![below.clone()]).await.expect("enqueued");
+        let seen = scene.there.wait_for_cancel(Wake(u64::MAX)).await;
+        let (id, lease) = (parent.id, parent.lease());
+        let work = scene.here.transact(move |tx| {
+            Box::pin(async move {
+                if settles {
+                    let dead = Verdict::DeadLetter(Reason::NotRetryable);
+                    tx.settle(&[Settlement::new(lease, dead)]).await.expect("settled");
+                } else {
+                    tx.cancel(&[id]).await.expect("cancelled");
+                }
+                if commits { Ok(()) } else { Err(()) }
+            })
+        });
+        assert_eq!(work.await.expect("it works").is_ok(), commits);
+        let state = scene.state(below.id).await;
+        assert_eq!(state, if commits { State::Cancelled } else { State::Pending }, "settles: {settles}");
+        let child = scene.here.get(vec![running.id]).await.expect("read").pop().flatten();
+        assert_eq!(child.expect("it is there").cancel_requested, commits);
+        let heard = timeout(if commits { PATIENCE } else { WHILE }, scene.there.wait_for_cancel(seen)).await;
+        assert_eq!((heard.is_ok(), scene.marks()), (commits, "0".to_owned()));
+        scene.server.run("DELETE FROM redrive.jobs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_between_the_mark_and_the_work_is_finished_by_a_sweep() {
     let scene = Scene::open().await;
     let parent = scene.running().await.id;
