@@ -1,42 +1,31 @@
--- Ends jobs and everything below them that no worker holds; asks for the end of what is running, whose workers hear of it
--- when they extend or settle. Below a job that had ended nothing is touched; one that ends just now leaves all as it was and
--- is answered with `again`. Rows are locked in the order of their ids. $1 the time, none for the server's.
-WITH RECURSIVE clock AS MATERIALIZED (
-  SELECT coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
-), asked AS MATERIALIZED (
-  SELECT id, state FROM redrive.jobs WHERE id = ANY ($2::uuid[])
-), tree AS (
-  SELECT id FROM asked WHERE state < 4
-  UNION
-  -- OFFSET keeps it a look at each job's children, whatever the planner thinks of how many there are.
-  SELECT below.id FROM tree CROSS JOIN LATERAL (SELECT jobs.id FROM redrive.jobs WHERE jobs.parent = tree.id OFFSET 0) AS below
-), found AS MATERIALIZED (
-  SELECT id, lane, state, parent, next_run_at, partition, strict FROM redrive.jobs
-  WHERE id = ANY (ARRAY(SELECT id FROM tree UNION SELECT id FROM asked))
-  ORDER BY id
-  FOR UPDATE
-), doomed AS MATERIALIZED (
-  SELECT found.* FROM found JOIN tree USING (id)
-  WHERE found.state < 4 AND NOT EXISTS (
-    SELECT FROM asked JOIN found AS latest USING (id) WHERE asked.state < 4 AND latest.state > 3
-  )
-), cancelled AS (
-  -- An array keeps the planner at the primary key, whatever it thinks of how large the tree is.
+-- Ends those of the jobs found that no worker holds, and requests the end of those that run: their workers learn of it when they
+-- extend or settle, and they get no more children. A job that may have children is marked in the same write, so that ending
+-- these cannot be forgotten: one whose row says that a step brought some, or below which this statement's snapshot shows a live one.
+ended AS (
+  -- An array keeps the planner at the primary key, whatever it thinks of how many there are.
   UPDATE redrive.jobs SET
-    state = CASE WHEN state = 2 THEN 2 ELSE 6 END,
-    finished_at = CASE WHEN state = 2 THEN NULL ELSE clock.now END,
+    state = CASE WHEN jobs.state = 2 THEN 2 ELSE 6 END,
+    finished_at = CASE WHEN jobs.state = 2 THEN NULL ELSE clock.now END,
     awaits = NULL,
-    cancel_requested = cancel_requested OR state = 2
+    cancel_requested = jobs.cancel_requested OR jobs.state = 2
   FROM clock
-  WHERE jobs.id = ANY (ARRAY(SELECT id FROM doomed))
+  WHERE jobs.id = ANY (ARRAY(SELECT id FROM found WHERE state < 4 AND NOT (state = 2 AND cancel_requested)))
+), marked AS (
+  INSERT INTO redrive.closing (tree, job)
+  SELECT $2::bigint, found.id FROM found
+  WHERE found.state < 4 AND (
+    found.has_children
+    OR coalesce((SELECT true FROM redrive.jobs WHERE jobs.parent = found.id AND jobs.state < 4 LIMIT 1), false)
+  )
+  RETURNING mark
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
-  SELECT lane, state, -count(*) FROM doomed WHERE state <> 2 GROUP BY lane, state
+  SELECT lane, state, -count(*) FROM found WHERE state IN (0, 1, 3) GROUP BY lane, state
   UNION ALL
-  SELECT lane, 6, count(*) FROM doomed WHERE state <> 2 GROUP BY lane
+  SELECT lane, 6, count(*) FROM found WHERE state IN (0, 1, 3) GROUP BY lane
 )
 SELECT
-  found.id, found.state, found.parent, found.partition, found.strict,
-  found.state < 2 AND found.next_run_at <= clock.now AS due, coalesce(asked.state < 4 AND found.state > 3, false) AS again
-FROM clock CROSS JOIN found LEFT JOIN asked USING (id)
+  found.id, found.state, found.partition, found.strict, found.state < 2 AND found.next_run_at <= clock.now AS due,
+  rest.more, EXISTS (SELECT FROM marked) AS marked
+FROM clock CROSS JOIN rest LEFT JOIN found ON true
 ORDER BY found.id

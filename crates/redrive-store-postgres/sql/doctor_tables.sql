@@ -9,5 +9,5 @@ SELECT
 FROM pg_class
 JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
 JOIN pg_stat_user_tables AS stats ON stats.relid = pg_class.oid
-WHERE pg_namespace.nspname = 'redrive' AND pg_class.relname IN ('jobs', 'counts', 'attempts', 'steps', 'signals', 'uniques', 'starts')
+WHERE pg_namespace.nspname = 'redrive' AND pg_class.relname IN ('jobs', 'counts', 'attempts', 'steps', 'signals', 'uniques', 'starts', 'closing')
 ORDER BY stats.n_dead_tup DESC, pg_class.relname

@@ -7,21 +7,21 @@ WITH clock AS MATERIALIZED (
   SELECT * FROM unnest(
     $5::uuid[], $6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[],
     $13::text[], $14::bytea[], $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::integer[],
-    $20::text[], $21::boolean[]
+    $20::text[], $21::boolean[], $22::boolean[]
   ) AS given (
     id, lane, at, after, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject, metadata, payload, parent, branch,
-    partition, strict
+    partition, strict, detached
   )
 ), late AS (
   SELECT FROM clock WHERE $3::bigint > clock.now + $2::bigint
 ), added AS (
   INSERT INTO redrive.jobs (
     id, lane, next_run_at, began_at, created_at, timeout_ms, lease_ms, tenant, policy, key, fingerprint, subject,
-    metadata, payload, parent, branch, partition, strict
+    metadata, payload, parent, branch, partition, strict, detached
   )
   SELECT
     id, lane, coalesce(at, now + after), coalesce(at, now + after), now, timeout_ms, lease_ms, tenant, policy, key,
-    fingerprint, subject, metadata, payload, parent, branch, partition, strict
+    fingerprint, subject, metadata, payload, parent, branch, partition, strict, detached
   FROM given, clock
   WHERE NOT EXISTS (SELECT FROM late)
   ON CONFLICT DO NOTHING

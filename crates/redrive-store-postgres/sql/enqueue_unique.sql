@@ -8,10 +8,10 @@ WITH clock AS MATERIALIZED (
   SELECT * FROM unnest(
     $4::uuid[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
     $12::text[], $13::bytea[], $14::text[], $15::text[], $16::bytea[], $17::uuid[], $18::integer[], $19::text[],
-    $20::boolean[], $21::text[], $22::text[], $23::smallint[], $24::bigint[]
+    $20::boolean[], $21::boolean[], $22::text[], $23::text[], $24::smallint[], $25::bigint[]
   ) WITH ORDINALITY AS given (
     id, lane, at, after, timeout_ms, lease_ms, tenant, policy, no_key, no_fingerprint, subject, metadata, payload, parent,
-    branch, partition, strict, kind, key, rule, for_ms, place
+    branch, partition, strict, detached, kind, key, rule, for_ms, place
   )
 ), late AS (
   SELECT FROM clock WHERE $3::bigint > clock.now + $2::bigint
@@ -45,11 +45,11 @@ WITH clock AS MATERIALIZED (
 ), added AS (
   INSERT INTO redrive.jobs (
     id, lane, next_run_at, began_at, created_at, timeout_ms, lease_ms, tenant, policy, subject, metadata, payload, parent,
-    branch, partition, strict
+    branch, partition, strict, detached
   )
   SELECT
     id, lane, coalesce(at, now + after), coalesce(at, now + after), now, timeout_ms, lease_ms, tenant, policy, subject,
-    metadata, payload, parent, branch, partition, strict
+    metadata, payload, parent, branch, partition, strict, detached
   FROM clock, given JOIN taken ON taken.job = given.id
   ON CONFLICT DO NOTHING
   RETURNING id, lane

@@ -5,7 +5,7 @@ SELECT
   jobs.began_at, jobs.started_at, jobs.lease_until, jobs.finished_at, jobs.wait_ms, jobs.timeout_ms, jobs.lease_ms,
   jobs.cancel_requested, jobs.last_status, jobs.tenant, jobs.policy, jobs.worker, jobs.key, jobs.reason,
   jobs.subject, jobs.last_error, jobs.metadata, jobs.payload, jobs.output, jobs.parent, jobs.branch, jobs.awaits,
-  jobs.awaits_name, jobs.awaits_branch, jobs.awaits_failures, jobs.held, jobs.partition, jobs.strict,
+  jobs.awaits_name, jobs.awaits_branch, jobs.awaits_failures, jobs.held, jobs.partition, jobs.strict, jobs.detached,
   jobs.fingerprint, held.key AS unique_key, held.until AS unique_until,
   (SELECT coalesce(sum(256 + coalesce(octet_length(error), 0) + coalesce(octet_length(detail), 0)), 0)
     FROM redrive.attempts WHERE attempts.job = jobs.id)::bigint

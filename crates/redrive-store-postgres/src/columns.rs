@@ -28,6 +28,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) branches: Vec<Option<i32>>,
     pub(crate) partitions: Vec<Option<String>>,
     pub(crate) stricts: Vec<bool>,
+    pub(crate) detached: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
@@ -70,10 +71,11 @@ impl<'a> Columns<'a> {
         self.branches.push(job.parent.map(|parent| parent.branch as i32));
         self.partitions.push(job.partition.as_ref().map(|partition| partition.scope(&job.queue)));
         self.stricts.push(job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict));
+        self.detached.push(job.parent.is_some_and(|parent| parent.detached));
     }
 
     /// The columns as parameters.
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 17] {
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 18] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.lanes, Type::INT4_ARRAY),
@@ -92,6 +94,7 @@ impl<'a> Columns<'a> {
             (&self.branches, Type::INT4_ARRAY),
             (&self.partitions, Type::TEXT_ARRAY),
             (&self.stricts, Type::BOOL_ARRAY),
+            (&self.detached, Type::BOOL_ARRAY),
         ]
     }
 }

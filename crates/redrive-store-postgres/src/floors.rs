@@ -3,7 +3,8 @@
 //! A claim leaves dead entries behind it at the head of its index. They go when they are vacuumed, but while any session
 //! holds an old snapshot they stay, and every claim would walk over all of them. So this node remembers up to where it
 //! has claimed and begins there. What appears before that place, such as a job whose transaction took long to commit, is
-//! found by a full look from the very beginning, once in a while.
+//! found by a full look from the very beginning, once in a while. What this node or another puts there on purpose lowers the
+//! place, so that the next claim finds it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ type Place = (i64, Uuid);
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     by_lane: HashMap<i32, Place>,
+    /// How often a place was lowered. A claim that began before cannot have seen what is there, so it raises no place.
+    lowered: u64,
     /// One for each sort of claim: another's full look is at other lanes.
     full_looks: HashMap<(Vec<Queue>, Vec<Kind>), FullLook>,
 }
@@ -35,6 +38,7 @@ pub(crate) struct Floors {
 #[derive(Debug, Default)]
 pub(crate) struct Begin {
     pub(crate) full: bool,
+    lowered: u64,
     pub(crate) lanes: Vec<i32>,
     pub(crate) at: Vec<i64>,
     pub(crate) ids: Vec<Uuid>,
@@ -44,9 +48,9 @@ impl Floors {
     /// Where the next claim begins.
     pub(crate) fn begin(&mut self, request: &ClaimRequest, now: Instant) -> Begin {
         if self.full_look(request).is_due(now) {
-            return Begin { full: true, ..Begin::default() };
+            return Begin { full: true, lowered: self.lowered, ..Begin::default() };
         }
-        let mut begin = Begin::default();
+        let mut begin = Begin { lowered: self.lowered, ..Begin::default() };
         for (lane, (at, id)) in &self.by_lane {
             begin.lanes.push(*lane);
             begin.at.push(*at);
@@ -66,6 +70,9 @@ impl Floors {
     ) {
         if begin.full {
             self.full_look(request).made(Instant::now(), took);
+        }
+        if begin.lowered != self.lowered {
+            return;
         }
         let late = (now.before(LATE).as_ms(), Uuid::nil());
         let mut last: HashMap<i32, Place> = HashMap::new();
@@ -93,9 +100,10 @@ impl Floors {
         }
     }
 
-    /// These lanes have something at these times that another claim may have passed over while it was locked.
-    pub(crate) fn lower_lanes(&mut self, left: &HashMap<i32, i64>) {
-        for (lane, at) in left {
+    /// These lanes have something at these times that claims which began before now may have passed over.
+    pub(crate) fn lower_lanes(&mut self, early: &HashMap<i32, i64>) {
+        self.lowered += u64::from(!early.is_empty());
+        for (lane, at) in early {
             if let Some(floor) = self.by_lane.get_mut(lane) {
                 *floor = (*floor).min((*at, Uuid::nil()));
             }
@@ -104,7 +112,7 @@ impl Floors {
 
     /// Begins everywhere from the very beginning again.
     pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { lowered: self.lowered + 1, ..Self::default() };
     }
 }
 
@@ -164,6 +172,20 @@ mod tests {
         assert_eq!(begin(&mut floors, start), Some(2_000));
         floors.forget();
         assert!(floors.begin(&request(&[]), start).full);
+    }
+
+    #[test]
+    fn a_claim_that_began_before_something_early_came_does_not_hide_it() {
+        let (mut floors, start) = (Floors::default(), Instant::now());
+        let full = floors.begin(&request(&[]), start);
+        floors.claimed(&request(&[]), &full, &[taken(1, 500_000)], NOW, SOON);
+        let before = floors.begin(&request(&[]), start);
+        floors.lower_lanes(&HashMap::from([(1, 3_000)]));
+        floors.claimed(&request(&[]), &before, &[taken(1, 600_000)], NOW, SOON);
+        assert_eq!(begin(&mut floors, start), Some(3_000));
+        let after = floors.begin(&request(&[]), start);
+        floors.claimed(&request(&[]), &after, &[taken(1, 3_000), taken(1, 600_000)], NOW, SOON);
+        assert_eq!(begin(&mut floors, start), Some(600_000));
     }
 
     #[test]

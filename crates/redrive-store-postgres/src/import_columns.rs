@@ -3,13 +3,13 @@
 use redrive_core::steps::Step;
 use redrive_core::time::ceil_ms;
 use redrive_core::transfer::{Parcel, Received, Slot};
-use redrive_core::{Attempt, Await, Job, JobId, Order, Reason, StoreError, Timestamp};
+use redrive_core::{Attempt, Job, JobId, Order, Reason, StoreError, Timestamp};
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::awaits::AwaitColumns;
 use crate::import::Hold;
 use crate::lanes::Lanes;
 use crate::pool::Parameter;
-use crate::row::{CHILDREN, SIGNAL, TURN, UNHOLD};
 
 /// A column: one value for each row.
 pub(crate) type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
@@ -77,7 +77,7 @@ fn progress<'a>(parcels: &'a [&'a Parcel]) -> [Column<'a>; 15] {
 }
 
 /// What jobs are.
-fn contents<'a>(parcels: &'a [&'a Parcel]) -> [Column<'a>; 19] {
+fn contents<'a>(parcels: &'a [&'a Parcel]) -> [Column<'a>; 20] {
     [
         of(parcels, Type::TEXT_ARRAY, |job| job.tenant.as_str()),
         of(parcels, Type::TEXT_ARRAY, |job| job.policy.to_string()),
@@ -102,29 +102,12 @@ fn contents<'a>(parcels: &'a [&'a Parcel]) -> [Column<'a>; 19] {
         of(parcels, Type::BOOL_ARRAY, |job| {
             job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict)
         }),
+        of(parcels, Type::BOOL_ARRAY, |job| job.parent.is_some_and(|parent| parent.detached)),
     ]
 }
 
-/// The columns of what a job waits for.
-#[derive(Default)]
-struct Awaits<'a> {
-    code: Option<i16>,
-    name: Option<&'a str>,
-    branch: Option<i32>,
-    failures: Option<i64>,
-}
-
-fn awaits(job: &Job) -> Awaits<'_> {
-    let plain = |code| Awaits { code: Some(code), ..Awaits::default() };
-    match &job.awaits {
-        None => Awaits::default(),
-        Some(Await::Signal(name)) => Awaits { name: Some(name.as_str()), ..plain(SIGNAL) },
-        Some(Await::Children { branch, failures_max }) => {
-            Awaits { branch: Some(*branch as i32), failures: Some((*failures_max).into()), ..plain(CHILDREN) }
-        }
-        Some(Await::Unhold) => plain(UNHOLD),
-        Some(Await::Turn) => plain(TURN),
-    }
+fn awaits(job: &Job) -> AwaitColumns<'_> {
+    AwaitColumns::of(job.awaits.as_ref())
 }
 
 /// The columns of `import_attempts.sql`.

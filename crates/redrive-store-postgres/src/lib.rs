@@ -2,12 +2,14 @@
 //!
 //! Each verb is one statement, so that it is one transaction and one round trip; the statements are in `sql/`, one file for
 //! each. Only what must see the effects of its own first half is a transaction of several: steps with children or signals,
-//! follow-ups with unique keys, imports, and claims that have to keep to limits, which count under locks (`claim_bounded.rs`). The
-//! server's clock rules leases, so nodes with skewed clocks agree. A store drives its connections on a thread of its own:
-//! nothing that the program's runtime is busy with keeps a heartbeat from going out.
+//! follow-ups with unique keys, imports, and claims that have to keep to limits, which count under locks (`claim_bounded.rs`).
+//! What is below a job that ends early ends in further transactions, which a mark makes sure of (`trees.rs`). The server's
+//! clock rules leases, so nodes with skewed clocks agree. A store drives its connections on a thread of its own: nothing that the
+//! program's runtime is busy with keeps a heartbeat from going out.
 
 mod address;
 mod attempts;
+mod awaits;
 mod cancel;
 mod claim;
 mod claim_bounded;
@@ -46,6 +48,7 @@ mod resume;
 mod row;
 mod run_now;
 mod settle;
+mod settle_columns;
 mod signal;
 #[cfg(feature = "sqlx")]
 mod sqlx;
@@ -56,6 +59,7 @@ mod tls;
 mod transact;
 mod transaction;
 mod transfer;
+mod trees;
 mod turns;
 
 use std::sync::Arc;
@@ -85,22 +89,13 @@ pub struct PostgresStore {
     inner: Arc<open::Inner>,
 }
 
-impl PostgresStore {
-    /// Wakes workers, here and elsewhere, if something may have become claimable.
-    fn wake_if(&self, yes: bool) {
-        if yes {
-            self.inner.wake();
-        }
-    }
-}
-
 #[async_trait]
 impl Store for PostgresStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
         check_batch(jobs.len())?;
         enqueue::check(&jobs)?;
         let enqueued = gather::together(&self.inner, jobs).await?;
-        self.wake_if(enqueued.iter().any(enqueue::wakes));
+        self.inner.wake_if(enqueued.iter().any(enqueue::wakes));
         Ok(enqueued)
     }
 
@@ -114,7 +109,7 @@ impl Store for PostgresStore {
         settlements.iter().try_for_each(Settlement::check)?;
         let (settled, made_room) = settle::settle(&self.inner, &settlements).await?;
         let follow_ups = settlements.iter().any(|settlement| !settlement.follow_ups.is_empty());
-        self.wake_if(
+        self.inner.wake_if(
             follow_ups
                 || made_room
                 || settled.iter().any(|each| matches!(each, Settled::Applied(state) if state.is_claimable())),
@@ -135,21 +130,21 @@ impl Store for PostgresStore {
     async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
         check_batch(ids.len())?;
         let (cancelled, made_room) = cancel::cancel(&self.inner, &ids).await?;
-        self.wake_if(made_room);
+        self.inner.wake_if(made_room);
         Ok(cancelled)
     }
 
     async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
         check_batch(ids.len())?;
         let redriven = redrive::redrive(&self.inner, &ids).await?;
-        self.wake_if(redriven.contains(&Redriven::Done));
+        self.inner.wake_if(redriven.contains(&Redriven::Done));
         Ok(redriven)
     }
 
     async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
         check_batch(ids.len())?;
         let hurried = run_now::run_now(&self.inner, &ids).await?;
-        self.wake_if(hurried.contains(&RunNow::Done));
+        self.inner.wake_if(hurried.contains(&RunNow::Done));
         Ok(hurried)
     }
 
@@ -193,6 +188,10 @@ impl Store for PostgresStore {
 
     async fn wait(&self, seen: Wake) {
         self.inner.wait(seen).await;
+    }
+
+    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        self.inner.wait_for_cancel(seen).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {

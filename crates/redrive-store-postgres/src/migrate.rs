@@ -11,11 +11,12 @@ use crate::error::Sorted;
 use crate::pool::Pool;
 
 /// The migrations; the number of each is its place, from 1.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { sql: include_str!("../migrations/0001_jobs.sql"), compatible_since: 1 },
     Migration { sql: include_str!("../migrations/0002_enqueue.sql"), compatible_since: 1 },
     Migration { sql: include_str!("../migrations/0003_steps.sql"), compatible_since: 3 },
     Migration { sql: include_str!("../migrations/0004_default_policy.sql"), compatible_since: 3 },
+    Migration { sql: include_str!("../migrations/0005_trees.sql"), compatible_since: 3 },
 ];
 
 /// The schema that this version makes.

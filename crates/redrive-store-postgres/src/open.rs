@@ -1,5 +1,6 @@
 //! Opening a store: its thread, its connections, its tables, and what its clones share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use redrive_core::steps::Memory;
 use redrive_core::store::Wake;
 use redrive_core::{Clock, NewJob, Start, StoreError, Timestamp};
 use tokio::runtime::Runtime;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_postgres::Row;
 
 use crate::PostgresStore;
@@ -19,7 +20,7 @@ use crate::floors::Floors;
 use crate::gather::Gather;
 use crate::lanes::{Lanes, SharedLanes};
 use crate::leases::LeaseFloors;
-use crate::listen::Ears;
+use crate::listen::{Ears, News, Outbox};
 use crate::migrate;
 use crate::pool::{Connect, Pool};
 use crate::tls;
@@ -65,24 +66,20 @@ impl PostgresStore {
         }
         let lanes = SharedLanes::default();
         lanes.reload(&opened.pool).await?;
-        let (wakes, seen) = watch::channel(0);
-        let wakes = Arc::new(wakes);
-        let told = Arc::new(Notify::new());
-        let ears = Ears::open(&opened, wakes.clone(), told.clone()).await?;
+        let (news, outbox) = (Arc::new(News::default()), Arc::new(Outbox::default()));
+        let ears = Ears::open(&opened, news.clone(), outbox.clone()).await?;
         let Opened { thread, pool, heartbeats, .. } = opened;
         let inner = Inner {
             pool,
             heartbeats,
             lanes,
-            floors: Mutex::default(),
             leases: Mutex::default(),
             met: Mutex::default(),
             enqueues: Gather::default(),
             memories: Gather::default(),
             clock: options.clock,
-            wakes,
-            seen,
-            told,
+            news,
+            outbox,
             _ears: ears,
             thread,
         };
@@ -140,16 +137,15 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) heartbeats: Arc<Pool>,
     pub(crate) lanes: SharedLanes,
-    floors: Mutex<Floors>,
     leases: Mutex<LeaseFloors>,
     met: Mutex<Met>,
     pub(crate) enqueues: Gather<NewJob>,
     pub(crate) memories: Gather<Memory>,
     clock: Option<Arc<dyn Clock>>,
-    wakes: Arc<watch::Sender<u64>>,
-    seen: watch::Receiver<u64>,
-    /// Asks for other nodes to be told.
-    told: Arc<Notify>,
+    /// What this node must know, wherever it happened.
+    news: Arc<News>,
+    /// What other nodes are to be told.
+    outbox: Arc<Outbox>,
     _ears: Ears,
     thread: Thread,
 }
@@ -162,13 +158,17 @@ impl Inner {
 
     /// How far wake-ups have come.
     pub(crate) fn wakes(&self) -> Wake {
-        Wake(*self.seen.borrow())
+        Wake(*self.news.wakes.borrow())
     }
 
     /// Returns once wake-ups have gone beyond `seen`.
     pub(crate) async fn wait(&self, seen: Wake) {
-        // This store holds the sender for as long as it lives.
-        let _ = self.seen.clone().wait_for(|wakes| *wakes != seen.0).await;
+        changed(&self.news.wakes, seen).await;
+    }
+
+    /// Returns how often the end of a running job was requested, once that is not `seen`.
+    pub(crate) async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+        changed(&self.news.cancels, seen).await
     }
 
     /// Something may have become claimable: wakes workers here at once, and those of other nodes soon.
@@ -177,13 +177,32 @@ impl Inner {
             // A clock of its own may have been set back.
             self.floors().lower(Timestamp::from_ms(now));
         }
-        self.wakes.send_modify(|wakes| *wakes += 1);
-        self.told.notify_one();
+        self.news.wake();
+        self.outbox.add(|message| message.wake = true);
+    }
+
+    /// Wakes workers if something may have become claimable.
+    pub(crate) fn wake_if(&self, yes: bool) {
+        if yes {
+            self.wake();
+        }
+    }
+
+    /// The end of running jobs was requested: their workers look here at once, and on other nodes soon.
+    pub(crate) fn request_cancels(&self) {
+        self.news.cancel();
+        self.outbox.add(|message| message.cancel = true);
+    }
+
+    /// Jobs have become due at these times in these lanes, which claims may have passed already, here and on other nodes.
+    pub(crate) fn expect_early(&self, early: &HashMap<i32, i64>) {
+        self.floors().lower_lanes(early);
+        self.outbox.add(|message| message.expect_early(early));
     }
 
     /// Where claims begin.
     pub(crate) fn floors(&self) -> MutexGuard<'_, Floors> {
-        self.floors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.news.floors()
     }
 
     /// Where looks for ended leases begin.
@@ -225,6 +244,13 @@ impl Inner {
         }
         Ok(self.lanes.snapshot())
     }
+}
+
+/// Returns a counter once it is not `seen`. The store holds the sender for as long as it lives.
+async fn changed(counter: &watch::Sender<u64>, seen: Wake) -> Wake {
+    let mut counter = counter.subscribe();
+    let changed = counter.wait_for(|count| *count != seen.0).await;
+    changed.map_or(seen, |count| Wake(*count))
 }
 
 impl fmt::Debug for Inner {

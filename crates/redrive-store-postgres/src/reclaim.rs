@@ -31,7 +31,6 @@ pub(crate) async fn reclaim(inner: &Inner, request: &ReclaimRequest) -> Result<C
                 (&kinds, Type::TEXT_ARRAY),
                 (&limit, Type::INT8),
                 (&begin, Type::INT8),
-                (&request.worker.as_str(), Type::TEXT),
                 (&lease, Type::INT8),
                 (&held, Type::UUID_ARRAY),
                 (&epochs, Type::INT8_ARRAY),

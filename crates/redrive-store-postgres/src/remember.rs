@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redrive_core::steps::{Memory, Remembered, Step};
-use redrive_core::{JobId, Lease, NewJob, SignalName, Start, StoreError};
+use redrive_core::{JobId, Lease, NewJob, Start, StoreError};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -112,10 +112,12 @@ async fn one_by_one(inner: &Inner, memories: &[Memory]) -> Result<Vec<Remembered
         let held = lock(client, &limit, memories).await?;
         let mut answers = Vec::with_capacity(memories.len());
         for memory in memories {
-            answers.push(if held.contains(&memory.lease) {
-                remember_one(client, &lanes, limit.now, memory).await?
-            } else {
-                Remembered::LeaseLost
+            answers.push(match held.get(&memory.lease) {
+                None => Remembered::LeaseLost,
+                Some(Held { cancel_requested: true }) if !memory.children.is_empty() => {
+                    before(client, memory).await?.map_or(Remembered::CancelRequested, Remembered::Before)
+                }
+                Some(_) => remember_one(client, &lanes, limit.now, memory).await?,
             });
         }
         Ok(answers)
@@ -123,21 +125,36 @@ async fn one_by_one(inner: &Inner, memories: &[Memory]) -> Result<Vec<Remembered
     remembering.await
 }
 
+/// A job whose lease still holds.
+struct Held {
+    cancel_requested: bool,
+}
+
 /// Locks the jobs whose leases still hold.
-async fn lock(client: &Client, limit: &Limit, memories: &[Memory]) -> Result<HashSet<Lease>, StoreError> {
+async fn lock(
+    client: &Client,
+    limit: &Limit,
+    memories: &[Memory],
+) -> Result<HashMap<Lease, Held>, StoreError> {
     let ids: Vec<Uuid> = memories.iter().map(|memory| memory.lease.id.0).collect();
     let epochs: Vec<i64> = memories.iter().map(|memory| memory.lease.epoch as i64).collect();
+    let children: Vec<bool> = memories.iter().map(|memory| !memory.children.is_empty()).collect();
     let mut parameters: Vec<Parameter<'_>> = limit.parameters().to_vec();
-    parameters.extend([(&ids as _, Type::UUID_ARRAY), (&epochs as _, Type::INT8_ARRAY)]);
+    parameters.extend([
+        (&ids as _, Type::UUID_ARRAY),
+        (&epochs as _, Type::INT8_ARRAY),
+        (&children as _, Type::BOOL_ARRAY),
+    ]);
     let rows = client.typed(include_str!("../sql/remember_lock.sql"), &parameters).await?;
     if rows.first().ok_or_else(nothing)?.try_get("late").sorted()? {
         return Err(Start::too_far().into());
     }
-    let mut held = HashSet::new();
+    let mut held = HashMap::new();
     for row in &rows {
         if let Some(id) = row.try_get::<_, Option<Uuid>>("id").sorted()? {
             let epoch = row.try_get::<_, i64>("epoch").sorted()?.unsigned_abs();
-            held.insert(Lease { id: JobId(id), epoch });
+            let cancel_requested = row.try_get("cancel_requested").sorted()?;
+            held.insert(Lease { id: JobId(id), epoch }, Held { cancel_requested });
         }
     }
     Ok(held)
@@ -149,7 +166,7 @@ async fn remember_one(
     now: Option<i64>,
     memory: &Memory,
 ) -> Result<Remembered, StoreError> {
-    let answer = match &memory.takes {
+    let answer = match memory.takes {
         Some(signal) => take(client, memory, signal).await?,
         None => keep(client, std::slice::from_ref(memory)).await?.pop().ok_or_else(nothing)?,
     };
@@ -159,23 +176,28 @@ async fn remember_one(
     Ok(answer)
 }
 
-/// Remembers a step with the value of the signal that it takes.
-async fn take(client: &Client, memory: &Memory, signal: &SignalName) -> Result<Remembered, StoreError> {
+/// Remembers a step and takes its signal.
+async fn take(client: &Client, memory: &Memory, signal: Uuid) -> Result<Remembered, StoreError> {
     let Memory { lease, step, .. } = memory;
     let (place, kind) = (i64::from(step.place), i16::from(step.kind.code()));
-    let parameters: [Parameter<'_>; 5] = [
+    let parameters: [Parameter<'_>; 6] = [
         (&lease.id.0, Type::UUID),
         (&place, Type::INT8),
         (&kind, Type::INT2),
         (&step.name.as_str(), Type::TEXT),
-        (&signal.as_str(), Type::TEXT),
+        (&step.value.as_slice(), Type::BYTEA),
+        (&signal, Type::UUID),
     ];
     let rows = client.typed(include_str!("../sql/remember_signal.sql"), &parameters).await?;
-    if let Some(row) = rows.first() {
-        return Ok(Remembered::Kept(Step { value: row.try_get("value").sorted()?, ..step.clone() }));
+    if !rows.is_empty() {
+        return Ok(Remembered::Kept(step.clone()));
     }
-    let before = look_up(client, std::slice::from_ref(memory), &[0]).await?.pop();
-    Ok(before.map_or(Remembered::NoSignal, |(_, step)| Remembered::Before(step)))
+    Ok(before(client, memory).await?.map_or(Remembered::NoSignal, Remembered::Before))
+}
+
+/// What is remembered where a memory would go.
+async fn before(client: &Client, memory: &Memory) -> Result<Option<Step>, StoreError> {
+    Ok(look_up(client, std::slice::from_ref(memory), &[0]).await?.pop().map(|(_, step)| step))
 }
 
 /// Where a memory goes.

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use redrive_core::store::Unreadable;
 use redrive_core::{
-    Await, IdempotencyKey, Invalid, Job, JobId, Lease, Order, Parent, Partition, PolicyRef, SignalName,
-    State, StoreError, Tenant, Timestamp, WorkerId,
+    Await, IdempotencyKey, Invalid, Job, JobId, Lease, Order, Parent, Partition, PolicyRef, State,
+    StoreError, Tenant, Timestamp, WorkerId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
+use crate::awaits;
 use crate::error::Sorted;
 use crate::lanes::Lanes;
 
 /// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 36] = [
+pub(crate) const COLUMNS: [&str; 37] = [
     "id",
     "lane",
     "state",
@@ -52,6 +53,7 @@ pub(crate) const COLUMNS: [&str; 36] = [
     "held",
     "partition",
     "strict",
+    "detached",
 ];
 
 /// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
@@ -189,7 +191,7 @@ pub(crate) fn id_and_state(row: &Row) -> Result<(Uuid, State), StoreError> {
 
 fn parent(row: &Row) -> Result<Option<Parent>, Invalid> {
     let Some(id) = column::<Option<Uuid>>(row, 27)? else { return Ok(None) };
-    Ok(Some(Parent { id: JobId(id), branch: column::<i32>(row, 28)? as u32 }))
+    Ok(Some(Parent { id: JobId(id), branch: column::<i32>(row, 28)? as u32, detached: column(row, 36)? }))
 }
 
 /// Which jobs of its queue a row shares bounds or an order with.
@@ -199,27 +201,9 @@ fn partition(row: &Row) -> Result<Option<Partition>, Invalid> {
     Partition::of_scope(scope, order).map(Some)
 }
 
-/// What a row waits for; a claim leaves what its code comes with.
 fn awaits(row: &Row) -> Result<Option<Await>, Invalid> {
-    let Some(code) = column::<Option<i16>>(row, 29)? else { return Ok(None) };
-    Ok(Some(match code {
-        SIGNAL => Await::Signal(SignalName::new(column::<&str>(row, 30)?)?),
-        CHILDREN => Await::Children {
-            branch: column::<i32>(row, 31)? as u32,
-            failures_max: u32::try_from(column::<i64>(row, 32)?)
-                .map_err(|_| damaged(32, "is no number of failures"))?,
-        },
-        UNHOLD => Await::Unhold,
-        TURN => Await::Turn,
-        _ => return Err(damaged(29, "is nothing to wait for")),
-    }))
+    awaits::read(column(row, 29)?, || column(row, 30), || column(row, 31), || column(row, 32))
 }
-
-/// The codes of [`Await`]; they never change meaning.
-pub(crate) const SIGNAL: i16 = 0;
-pub(crate) const CHILDREN: i16 = 1;
-pub(crate) const UNHOLD: i16 = 2;
-pub(crate) const TURN: i16 = 3;
 
 /// An instant that may be absent.
 fn instant(row: &Row, index: usize) -> Result<Option<Timestamp>, Invalid> {

@@ -107,6 +107,7 @@ fn bind_jobs<'q>(asked: Asked<'q>, columns: &'q Columns<'_>) -> Asked<'q> {
         .bind(&columns.branches)
         .bind(&columns.partitions)
         .bind(&columns.stricts)
+        .bind(&columns.detached)
 }
 
 /// The caller's transaction is the caller's to try again, so little is told apart.

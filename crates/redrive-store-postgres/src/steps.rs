@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Steps, Swept};
 use redrive_core::store::check_batch;
-use redrive_core::{JobId, StoreError};
+use redrive_core::{JobId, Lease, SignalName, StoreError};
+use uuid::Uuid;
 
 use crate::{PostgresStore, forget, hold, recall, remember, resume, signal, sweep};
 
@@ -17,7 +18,7 @@ impl Steps for PostgresStore {
         Memory::check_all(&memories)?;
         let children = memories.iter().any(|memory| !memory.children.is_empty());
         let remembered = remember::remember(&self.inner, memories).await?;
-        self.wake_if(children);
+        self.inner.wake_if(children);
         Ok(remembered)
     }
 
@@ -26,17 +27,31 @@ impl Steps for PostgresStore {
         signal::signal(&self.inner, &signals).await
     }
 
+    async fn pending_signals(
+        &self,
+        job: JobId,
+        names: Vec<SignalName>,
+        limit: usize,
+    ) -> Result<Vec<Signal>, StoreError> {
+        signal::pending(&self.inner, job, &names, limit).await
+    }
+
+    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        check_batch(signals.len())?;
+        signal::set_aside(&self.inner, lease, &signals).await
+    }
+
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
         check_batch(ids.len())?;
         let resumed = resume::resume(&self.inner, &ids).await?;
-        self.wake_if(resumed.contains(&true));
+        self.inner.wake_if(resumed.contains(&true));
         Ok(resumed)
     }
 
     async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
         check_batch(limit)?;
         let swept = sweep::sweep(&self.inner, after, limit).await?;
-        self.wake_if(!swept.resumed.is_empty());
+        self.inner.wake_if(!swept.resumed.is_empty());
         Ok(swept)
     }
 
@@ -48,7 +63,7 @@ impl Steps for PostgresStore {
     async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
         check_batch(ids.len())?;
         let (unheld, resumed) = hold::unhold(&self.inner, &ids).await?;
-        self.wake_if(resumed);
+        self.inner.wake_if(resumed);
         Ok(unheld)
     }
 

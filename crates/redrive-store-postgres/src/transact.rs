@@ -14,7 +14,7 @@ use crate::enqueue;
 use crate::error::Sorted;
 use crate::open::Inner;
 use crate::settle;
-use crate::turns::{self, Left};
+use crate::trees::{self, Tree};
 
 /// What a transaction does, as a future that may borrow it.
 pub type Work<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
@@ -30,7 +30,8 @@ pub struct OpenTransaction<'a> {
 #[derive(Default)]
 struct Due {
     wake: bool,
-    left: Vec<Left>,
+    /// What was ended, with everything below it.
+    ended: Vec<Tree>,
 }
 
 impl OpenTransaction<'_> {
@@ -59,15 +60,15 @@ impl OpenTransaction<'_> {
         let follow_ups = settlements.iter().any(|settlement| !settlement.follow_ups.is_empty());
         let mut due = self.due();
         due.wake |= follow_ups || settled.made_room || settled.results.iter().any(goes_on);
-        due.left.extend(settled.left);
+        due.ended.push(settled.tree);
         Ok(settled.results)
     }
 
     /// Cancels as [`redrive_core::Store::cancel`] does: with the commit it has happened, and rolled back it has not.
     pub async fn cancel(&self, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
         check_batch(ids.len())?;
-        let (cancelled, left) = cancel::cancel_in(self.client, self.inner.manual_now(), ids).await?;
-        self.due().left.extend(left);
+        let (cancelled, tree) = cancel::cancel_in(self.client, self.inner.manual_now(), ids).await?;
+        self.due().ended.push(tree);
         Ok(cancelled)
     }
 
@@ -117,8 +118,11 @@ impl PostgresStore {
             (_, Some(refused)) => Ok(Err(refused)),
             (Err(error), None) => Err(error),
             (Ok((answer, due)), None) => {
-                let passed = !due.left.is_empty() && turns::pass_on(inner, &due.left).await;
-                self.wake_if(due.wake || passed);
+                let mut wake = due.wake;
+                for tree in &due.ended {
+                    wake |= trees::settle_down(inner, tree).await;
+                }
+                inner.wake_if(wake);
                 Ok(Ok(answer))
             }
         }

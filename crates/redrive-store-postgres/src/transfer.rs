@@ -19,7 +19,8 @@ impl Transfer for PostgresStore {
         let imported = import::import(&self.inner, &parcels).await?;
         // What came may be due since long ago.
         self.inner.floors().forget();
-        self.wake_if(imported.iter().any(|each| matches!(each, Imported::Created | Imported::Replaced)));
+        self.inner
+            .wake_if(imported.iter().any(|each| matches!(each, Imported::Created | Imported::Replaced)));
         Ok(imported)
     }
 
@@ -34,7 +35,7 @@ impl Transfer for PostgresStore {
     async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
         Slot::check_all(&slots)?;
         let written = import::import_records(&self.inner, &slots).await?;
-        self.wake_if(written.contains(&true));
+        self.inner.wake_if(written.contains(&true));
         Ok(written)
     }
 

@@ -25,7 +25,7 @@ impl Scene {
     /// A store with nothing in it.
     async fn store(&self, clock: ManualClock) -> PostgresStore {
         let empty = "TRUNCATE redrive.jobs, redrive.attempts, redrive.counts, redrive.records, redrive.lanes, \
-            redrive.steps, redrive.signals, redrive.uniques, redrive.starts";
+            redrive.steps, redrive.signals, redrive.uniques, redrive.starts, redrive.closing";
         self.client.batch_execute(empty).await.expect("the tables are emptied");
         let options = Options::default().with_clock(clock);
         PostgresStore::open(&self.server.address(), options).await.expect("the store opens")
@@ -36,6 +36,12 @@ impl Scene {
 async fn postgres_conforms() {
     let scene = Scene::open().await;
     redrive_testkit::exercise(|clock| scene.store(clock)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_loses_no_wake_up_whatever_the_order() {
+    let scene = Scene::open().await;
+    redrive_testkit::interleave(|clock| scene.store(clock)).await;
 }
 
 #[test]

@@ -248,8 +248,7 @@ async fn the_slots_of_a_killed_node_come_free_once_it_is_reclaimed() {
     assert_eq!(claim_ids(&scene.here, 9).await, []);
     sleep(lease + Duration::from_millis(20)).await;
     assert_eq!(claim_ids(&scene.here, 9).await, [], "their leases have ended but nobody has settled them");
-    let worker = WorkerId::new("heir").expect("legal");
-    let reclaim = ReclaimRequest { worker, kinds: vec![], limit: 9, lease: PATIENCE, held: vec![] };
+    let reclaim = ReclaimRequest { kinds: vec![], limit: 9, lease: PATIENCE, held: vec![] };
     let orphans = scene.there.reclaim(reclaim).await.expect("reclaimed").jobs;
     assert_eq!(orphans.len(), 2);
     for orphan in &orphans {
@@ -364,7 +363,7 @@ async fn every_way_in_carries_the_partition() {
     let running = claim(&scene.there, 9).await;
     assert_eq!(running.len(), 3);
     let parent = running.iter().find(|job| job.id == first.id).expect("it runs");
-    let child = NewJob { parent: Some(Parent { id: parent.id, branch: 0 }), ..job("child") };
+    let child = NewJob { parent: Some(Parent::new(parent.id, 0)), ..job("child") };
     let (name, kind) = (StepName::new("fan-out").expect("legal"), StepKind::Children);
     let step = Step { place: 0, name, kind, value: vec![] };
     let memory = Memory { children: vec![child.clone()], ..Memory::new(parent.lease(), step) };

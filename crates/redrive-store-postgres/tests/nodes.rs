@@ -84,7 +84,7 @@ async fn maintain(store: &PostgresStore, name: &str, left: &AtomicUsize) -> Shar
     let began = Instant::now();
     while left.load(Ordering::Relaxed) > 0 {
         assert!(began.elapsed() < PATIENCE, "{} rows are left", left.load(Ordering::Relaxed));
-        let reclaimed = store.reclaim(reclaim(name, 7)).await.expect("reclaimed").jobs;
+        let reclaimed = store.reclaim(reclaim(7)).await.expect("reclaimed").jobs;
         assert!(reclaimed.iter().all(|job| (job.epoch, job.attempt) == (2, 1)), "{reclaimed:?}");
         let retention = Retention { succeeded: Duration::ZERO, ..Retention::default() };
         let pruned = store.prune(retention, 9).await.expect("pruned");
@@ -131,7 +131,7 @@ async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
         let settled = store.settle(vec![Settlement::new(job.lease(), Verdict::Complete(None))]).await;
         assert_eq!(settled.expect("settled"), [Settled::Applied(State::Succeeded)]);
         assert!(store.get(vec![job.id]).await.expect("read")[0].is_some());
-        assert_eq!(store.reclaim(reclaim("old", 9)).await.expect("reclaimed").jobs, []);
+        assert_eq!(store.reclaim(reclaim(9)).await.expect("reclaimed").jobs, []);
         assert!(
             !store.list(Filter::default(), PageRequest::first(9)).await.expect("listed").items.is_empty()
         );
@@ -178,8 +178,8 @@ async fn claim(store: &PostgresStore, name: &str, limit: usize, lease: Duration)
     store.claim(request).await.expect("claimed").jobs
 }
 
-fn reclaim(name: &str, limit: usize) -> ReclaimRequest {
-    ReclaimRequest { worker: worker(name), kinds: vec![], limit, lease: PATIENCE, held: vec![] }
+fn reclaim(limit: usize) -> ReclaimRequest {
+    ReclaimRequest { kinds: vec![], limit, lease: PATIENCE, held: vec![] }
 }
 
 fn worker(name: &str) -> WorkerId {

@@ -144,12 +144,11 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
         let epochs: Vec<i64> = held.iter().map(|row| row.get(1)).collect();
         // While nothing has run out, and when everything has: the caller's own leases come before the others.
         for now in [None, Some(i64::from(u32::MAX) * 1_000)] {
-            let reclaim: [(&(dyn ToSql + Sync), Type); 8] = [
+            let reclaim: [(&(dyn ToSql + Sync), Type); 7] = [
                 (&now, Type::INT8),
                 (&kinds, Type::TEXT_ARRAY),
                 (&LIMIT, Type::INT8),
                 (&i64::MIN, Type::INT8),
-                (&"w", Type::TEXT),
                 (&30_000_i64, Type::INT8),
                 (&ids, Type::UUID_ARRAY),
                 (&epochs, Type::INT8_ARRAY),
@@ -217,9 +216,18 @@ async fn resume_and_sweep_look_at_one_live_child_and_at_the_failures_that_count(
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs, redrive.signals"] {
         client.batch_execute(prepare).await.expect("prepared");
         // For children of which three may fail, and for a signal of which all were taken.
-        for (change, looks) in
-            [("awaits = 1, awaits_failures = 3", 5.0), ("awaits = 0, awaits_name = 'go'", 1.0)]
-        {
+        // The latter also in one wait for both, and the former with and without children that must end first.
+        let both = r#"awaits = 4, awaits_name = '[{"signal":"go"},{"branch":0,"failures":3}]'"#;
+        for (change, asked_to_end, looks) in [
+            ("awaits = 1, awaits_failures = 3", false, 5.0),
+            ("awaits = 1, awaits_failures = 3", true, 5.0),
+            ("awaits = 0, awaits_name = 'go'", false, 1.0),
+            (both, true, 5.0),
+        ] {
+            let requested = format!(
+                "UPDATE redrive.jobs SET cancel_requested = {asked_to_end} WHERE parent IS NOT NULL AND state = 2"
+            );
+            client.batch_execute(&requested).await.expect("rows");
             let waiting =
                 format!("UPDATE redrive.jobs SET state = 3, {change} WHERE epoch = 1 AND parent IS NULL");
             client.batch_execute(&waiting).await.expect("rows");
@@ -254,7 +262,7 @@ async fn a_resume_beside_dead_entries_reads_few_pages() {
 }
 
 #[tokio::test]
-async fn remember_signal_cancel_and_prune_go_by_their_indexes() {
+async fn remember_signal_and_prune_go_by_their_indexes() {
     let (_server, client, _old) = families().await;
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs, redrive.steps, redrive.signals, redrive.uniques"] {
         client.batch_execute(prepare).await.expect("prepared");
@@ -277,19 +285,34 @@ async fn remember_signal_cancel_and_prune_go_by_their_indexes() {
         let before = [(&jobs as _, Type::UUID_ARRAY), (&places as _, Type::INT8_ARRAY)];
         check_looks(&plan(&client, include_str!("../sql/remember_before.sql"), &before).await, LIMIT as f64);
         let parent = ids(&client, "awaits IS NOT NULL LIMIT 1").await[0];
-        let take: [(&(dyn ToSql + Sync), Type); 5] = [
+        let signal = "SELECT id FROM redrive.signals WHERE job = $1 LIMIT 1";
+        let signal: Uuid = client.query(signal, &[&parent]).await.expect("a signal")[0].get(0);
+        let take: [(&(dyn ToSql + Sync), Type); 6] = [
             (&parent, Type::UUID),
             (&7_i64, Type::INT8),
             (&4_i16, Type::INT2),
             (&"step", Type::TEXT),
-            (&"go", Type::TEXT),
+            (&&b"x"[..], Type::BYTEA),
+            (&signal, Type::UUID),
         ];
         check_looks(&plan(&client, include_str!("../sql/remember_signal.sql"), &take).await, 1.0);
+        let pending: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&parent, Type::UUID), (&vec!["go"], Type::TEXT_ARRAY), (&LIMIT, Type::INT8)];
+        check_looks(&plan(&client, include_str!("../sql/pending_signals.sql"), &pending).await, 1.0);
+        let aside: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&jobs[0], Type::UUID), (&epochs[0], Type::INT8), (&vec![signal], Type::UUID_ARRAY)];
+        check_looks(&plan(&client, include_str!("../sql/set_aside.sql"), &aside).await, 1.0);
+        let (horizon, latest): (i64, Option<i64>) = (0, None);
+        let lock: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&latest, Type::INT8),
+            (&horizon, Type::INT8),
+            (&latest, Type::INT8),
+            (&jobs, Type::UUID_ARRAY),
+            (&epochs, Type::INT8_ARRAY),
+            (&vec![true; count], Type::BOOL_ARRAY),
+        ];
+        check_looks(&plan(&client, include_str!("../sql/remember_lock.sql"), &lock).await, LIMIT as f64);
         let now: Option<i64> = None;
-        let cancel: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&now, Type::INT8), (&vec![parent], Type::UUID_ARRAY)];
-        let below = 2.0 * CHILDREN as f64 + 10.0;
-        check_looks(&plan(&client, include_str!("../sql/cancel.sql"), &cancel).await, below);
         let prune: [(&(dyn ToSql + Sync), Type); 4] = [
             (&now, Type::INT8),
             (&vec![4_i16], Type::INT2_ARRAY),
@@ -299,6 +322,110 @@ async fn remember_signal_cancel_and_prune_go_by_their_indexes() {
         let passed_over = (PARENTS * CHILDREN) as f64;
         check_looks(&plan(&client, include_str!("../sql/prune.sql"), &prune).await, passed_over);
     }
+}
+
+/// Each parent has one child that has not ended, among thousands that have.
+#[tokio::test]
+async fn a_cancel_looks_at_the_jobs_it_ends_and_at_their_live_children() {
+    let (_server, client, _old) = families().await;
+    let asked = concat!(include_str!("../sql/cancel_asked.sql"), include_str!("../sql/cancel.sql"));
+    let below = concat!(include_str!("../sql/cancel_below.sql"), include_str!("../sql/cancel.sql"));
+    let branches = concat!(include_str!("../sql/cancel_branches.sql"), include_str!("../sql/cancel.sql"));
+    let parents = ids(&client, "awaits IS NOT NULL").await;
+    let (now, limit): (Option<i64>, i64) = (None, 1_000);
+    for (tree, prepare) in [(1_i64, "SELECT 1"), (2, "ANALYZE redrive.jobs, redrive.closing")] {
+        client.batch_execute(prepare).await.expect("prepared");
+        let (some, others) = if tree == 1 { parents.split_at(5) } else { parents[10..].split_at(5) };
+        let (some, others) = (some.to_vec(), others[..5].to_vec());
+        let call: [(&(dyn ToSql + Sync), Type); 2] = [(&now, Type::INT8), (&tree, Type::INT8)];
+        let most = some.len() as f64;
+        let parameters = [&call[..], &[(&some, Type::UUID_ARRAY)]].concat();
+        check_looks(&plan(&client, asked, &parameters).await, most);
+        let parameters = [&call[..], &[(&limit, Type::INT8)]].concat();
+        let plan_below = plan(&client, below, &parameters).await;
+        // A bitmap meets the dead entries of all children that have ended.
+        let with_dead = 2.0 * CHILDREN as f64 + 10.0;
+        check_looks(&plan_below, with_dead);
+        let children = "SELECT count(*) FROM redrive.jobs WHERE parent = ANY ($1) AND cancel_requested";
+        let requested: i64 = client.query(children, &[&some]).await.expect("counted")[0].get(0);
+        assert_eq!(requested, 5, "{plan_below:#}");
+        let fan_outs: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&others, Type::UUID_ARRAY), (&vec![0; others.len()], Type::INT4_ARRAY), (&limit, Type::INT8)];
+        check_looks(&plan(&client, branches, &[&call[..], &fan_outs].concat()).await, with_dead);
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_of_dead_jobs_goes_by_the_indexes() {
+    let (_server, client, _old) = families().await;
+    for prepare in ["SELECT 1", "ANALYZE redrive.jobs"] {
+        client.batch_execute(prepare).await.expect("prepared");
+        let held =
+            "SELECT id, epoch FROM redrive.jobs WHERE state = 2 AND parent IS NULL ORDER BY id LIMIT 100";
+        let held = client.query(held, &[]).await.expect("running rows");
+        let ids: Vec<Uuid> = held.iter().map(|row| row.get(0)).collect();
+        let epochs: Vec<i64> = held.iter().map(|row| row.get(1)).collect();
+        let count = ids.len();
+        let (states, none) = (vec![5_i16; count], vec![None::<i64>; count]);
+        let (refunds, pauses) = (vec![0_i32; count], vec![0_i64; count]);
+        let (texts, numbers) = (vec![None::<&str>; count], vec![None::<i32>; count]);
+        let (bytes, codes) = (vec![None::<&[u8]>; count], vec![None::<i16>; count]);
+        let (now, horizon, tree, together): (Option<i64>, i64, i64, bool) = (None, 0, 7, true);
+        let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&now, Type::INT8),
+            (&horizon, Type::INT8),
+            (&now, Type::INT8),
+            (&ids, Type::UUID_ARRAY),
+            (&epochs, Type::INT8_ARRAY),
+            (&states, Type::INT2_ARRAY),
+            (&states, Type::INT2_ARRAY),
+            (&none, Type::INT8_ARRAY),
+            (&refunds, Type::INT4_ARRAY),
+            (&pauses, Type::INT8_ARRAY),
+            (&texts, Type::TEXT_ARRAY),
+            (&numbers, Type::INT4_ARRAY),
+            (&texts, Type::TEXT_ARRAY),
+            (&bytes, Type::BYTEA_ARRAY),
+            (&codes, Type::INT2_ARRAY),
+            (&texts, Type::TEXT_ARRAY),
+            (&numbers, Type::INT4_ARRAY),
+            (&none, Type::INT8_ARRAY),
+        ];
+        // No log entries and no follow-ups.
+        let (uuid, int8, int4) = (Type::UUID_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY);
+        let (text, bytea, bool) = (Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::BOOL_ARRAY);
+        let entries = [&uuid, &int8, &int4, &int4, &int8, &int8, &text, &text, &text];
+        let leases = [&uuid, &int8];
+        let jobs =
+            [&uuid, &int4, &int8, &int8, &int8, &int8, &text, &text, &text, &bytea, &text, &text, &bytea];
+        let families = [&uuid, &int4, &text, &bool, &bool];
+        let empty = Empty;
+        for kind in entries.into_iter().chain(leases).chain(jobs).chain(families) {
+            parameters.push((&empty, kind.clone()));
+        }
+        parameters.extend([(&tree as _, Type::INT8), (&together as _, Type::BOOL)]);
+        check_looks(&plan(&client, include_str!("../sql/settle.sql"), &parameters).await, LIMIT as f64);
+    }
+}
+
+/// An empty array of any type.
+#[derive(Debug)]
+struct Empty;
+
+impl ToSql for Empty {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        Vec::<Option<bool>>::new().to_sql(kind, out)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ impl Scene {
     }
 
     fn child(&self, parent: JobId, branch: u32) -> NewJob {
-        NewJob { parent: Some(Parent { id: parent, branch }), ..self.job() }
+        NewJob { parent: Some(Parent::new(parent, branch)), ..self.job() }
     }
 
     fn unique(&self, rule: UniqueRule) -> NewJob {
@@ -130,9 +130,11 @@ fn go() -> SignalName {
     SignalName::new("go").expect("legal")
 }
 
-async fn signal(scene: &Scene, job: JobId) {
-    let signal = Signal { job, id: Uuid::now_v7(), name: go(), value: b"v".to_vec() };
+async fn signal(scene: &Scene, job: JobId) -> Uuid {
+    let id = Uuid::now_v7();
+    let signal = Signal { job, id, name: go(), value: b"v".to_vec() };
     assert_eq!(scene.store.signal(vec![signal]).await.expect("signalled"), [Signalled::Kept]);
+    id
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,13 +142,13 @@ async fn a_stale_memory_waits_for_a_reclaim_and_is_shut_out() {
     let scene = Scene::open().await;
     for sort in ["a step", "a signal", "children"] {
         let job = scene.running(Duration::from_millis(1)).await;
-        signal(&scene, job.id).await;
+        let signalled = signal(&scene, job.id).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
         scene.begin().await;
         assert_eq!(reclaim(&scene.client).await, job.id.0);
         let child = scene.child(job.id, 0);
         let memory = Memory {
-            takes: (sort == "a signal").then(go),
+            takes: (sort == "a signal").then_some(signalled),
             children: (sort == "children").then(|| child.clone()).into_iter().collect(),
             ..Memory::new(job.lease(), step(0))
         };
@@ -167,12 +169,11 @@ async fn a_stale_memory_waits_for_a_reclaim_and_is_shut_out() {
 async fn reclaim(client: &Client) -> Uuid {
     let (now, kinds): (Option<i64>, Vec<&str>) = (None, vec![]);
     let (held, epochs): (Vec<Uuid>, Vec<i64>) = (vec![], vec![]);
-    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
         (&now, Type::INT8),
         (&kinds, Type::TEXT_ARRAY),
         (&9_i64, Type::INT8),
         (&i64::MIN, Type::INT8),
-        (&"other", Type::TEXT),
         (&30_000_i64, Type::INT8),
         (&held, Type::UUID_ARRAY),
         (&epochs, Type::INT8_ARRAY),
@@ -198,13 +199,8 @@ async fn a_job_whose_step_is_being_remembered_is_not_reclaimed_meanwhile() {
     let kept =
         scene.client.query_typed(include_str!("../sql/remember.sql"), &parameters).await.expect("kept");
     assert!(kept[0].get::<_, bool>("kept"));
-    let request = redrive_core::store::ReclaimRequest {
-        worker: WorkerId::new("other").expect("legal"),
-        kinds: vec![],
-        limit: 9,
-        lease: PATIENCE,
-        held: vec![],
-    };
+    let request =
+        redrive_core::store::ReclaimRequest { kinds: vec![], limit: 9, lease: PATIENCE, held: vec![] };
     assert_eq!(scene.store.reclaim(request.clone()).await.expect("reclaimed").jobs, []);
     // Another step for the same place waits, and then finds this one.
     let again = Memory::new(job.lease(), Step { value: b"y".to_vec(), ..step(0) });
@@ -282,7 +278,7 @@ async fn one_unique_key_is_one_job_beside_an_open_transaction() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_honour_unique_keys_and_parents() {
     let mut scene = Scene::open().await;
-    let parent = Parent { id: scene.job().id, branch: u32::MAX };
+    let parent = Parent::new(scene.job().id, u32::MAX);
     let unique = || NewJob { parent: Some(parent), ..scene.unique(UniqueRule::Live) };
     let (first, again, later) = (unique(), unique(), unique());
     let plain = NewJob { parent: Some(parent), ..scene.job() };

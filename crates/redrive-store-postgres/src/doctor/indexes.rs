@@ -29,11 +29,16 @@ impl Expected {
 }
 
 /// All of them, in the order of their names; a test holds them against freshly made tables.
-const EXPECTED: [Expected; 25] = [
+const EXPECTED: [Expected; 26] = [
     Expected {
         name: "attempts_pkey",
         definition: "CREATE UNIQUE INDEX attempts_pkey ON redrive.attempts USING btree (job, epoch)",
         without: (Gravity::Grave, "an attempt may be logged twice, and reading a log reads them all"),
+    },
+    Expected {
+        name: "closing_pkey",
+        definition: "CREATE UNIQUE INDEX closing_pkey ON redrive.closing USING btree (tree, mark)",
+        without: (Gravity::Warning, "each cancel of a job with children reads the marks of all others"),
     },
     Expected {
         name: "counts_running",

@@ -1,0 +1,174 @@
+//! Settlements as columns, so that one statement applies many.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use redrive_core::store::Settlement;
+use redrive_core::time::ceil_ms;
+use redrive_core::{Await, Lease, Reason, StoreError};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::awaits::AwaitColumns;
+use crate::columns::Columns;
+use crate::lanes::Lanes;
+use crate::pool::Parameter;
+
+/// A lease as the key of a row.
+pub(crate) fn key(lease: Lease) -> (Uuid, i64) {
+    (lease.id.0, lease.epoch as i64)
+}
+
+/// Settlements as columns, in the order of `settle.sql`.
+#[derive(Default)]
+pub(crate) struct Given<'a> {
+    /// The first settlement of each lease, as they were given.
+    pub(crate) firsts: Vec<&'a Settlement>,
+    ids: Vec<Uuid>,
+    epochs: Vec<i64>,
+    states: Vec<i16>,
+    states_if_cancelling: Vec<i16>,
+    waits: Vec<Option<i64>>,
+    refunds: Vec<i32>,
+    budget_pauses: Vec<i64>,
+    errors: Vec<Option<&'a str>>,
+    statuses: Vec<Option<i32>>,
+    reasons: Vec<Option<&'static str>>,
+    outputs: Vec<Option<&'a [u8]>>,
+    awaits: Awaits<'a>,
+    entries: Entries<'a>,
+}
+
+/// What settled jobs wait for as columns.
+#[derive(Default)]
+struct Awaits<'a> {
+    codes: Vec<Option<i16>>,
+    names: Vec<Option<Cow<'a, str>>>,
+    branches: Vec<Option<i32>>,
+    failures: Vec<Option<i64>>,
+}
+
+impl<'a> Awaits<'a> {
+    fn push(&mut self, awaits: Option<&'a Await>) {
+        let AwaitColumns { code, name, branch, failures } = AwaitColumns::of(awaits);
+        self.codes.push(code);
+        self.names.push(name);
+        self.branches.push(branch);
+        self.failures.push(failures);
+    }
+}
+
+/// Log entries as columns.
+#[derive(Default)]
+struct Entries<'a> {
+    jobs: Vec<Uuid>,
+    epochs: Vec<i64>,
+    runs: Vec<i32>,
+    attempts: Vec<i32>,
+    started_at: Vec<i64>,
+    durations: Vec<i64>,
+    outcomes: Vec<&'a str>,
+    errors: Vec<Option<&'a str>>,
+    details: Vec<Option<&'a str>>,
+}
+
+/// Jobs that follow settlements as columns, each with the lease that it follows.
+#[derive(Default)]
+pub(crate) struct FollowUps<'a> {
+    follows: Vec<Uuid>,
+    epochs: Vec<i64>,
+    jobs: Columns<'a>,
+}
+
+impl<'a> FollowUps<'a> {
+    pub(crate) fn new(given: &Given<'a>, lanes: &Lanes) -> Result<Self, StoreError> {
+        let jobs = given.firsts.iter().flat_map(|settlement| &settlement.follow_ups);
+        let mut follow_ups = Self { jobs: Columns::new(jobs, lanes)?, ..Self::default() };
+        for settlement in &given.firsts {
+            let (id, epoch) = key(settlement.lease);
+            follow_ups.follows.extend(settlement.follow_ups.iter().map(|_| id));
+            follow_ups.epochs.extend(settlement.follow_ups.iter().map(|_| epoch));
+        }
+        Ok(follow_ups)
+    }
+
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = Parameter<'_>> {
+        let leases: [Parameter<'_>; 2] =
+            [(&self.follows, Type::UUID_ARRAY), (&self.epochs, Type::INT8_ARRAY)];
+        leases.into_iter().chain(self.jobs.parameters())
+    }
+}
+
+impl<'a> Given<'a> {
+    /// Ordered by id, so that writers of the same rows wait for each other in the same order.
+    pub(crate) fn new(settlements: &'a [Settlement]) -> Self {
+        let mut seen = HashSet::with_capacity(settlements.len());
+        let firsts: Vec<&Settlement> =
+            settlements.iter().filter(|settlement| seen.insert(settlement.lease)).collect();
+        let mut ordered = firsts.clone();
+        ordered.sort_by_key(|settlement| settlement.lease);
+        let mut given = Self { firsts, ..Self::default() };
+        for settlement in ordered {
+            given.push(settlement);
+        }
+        given
+    }
+
+    fn push(&mut self, settlement: &'a Settlement) {
+        let effect = settlement.verdict.effect();
+        let (id, epoch) = key(settlement.lease);
+        self.ids.push(id);
+        self.epochs.push(epoch);
+        self.states.push(effect.state.code().into());
+        self.states_if_cancelling.push(effect.state_if_cancelling.code().into());
+        self.waits.push(effect.wait.map(ceil_ms));
+        self.refunds.push(effect.refund as i32);
+        self.budget_pauses.push(ceil_ms(effect.budget_pause));
+        self.errors.push(settlement.error.as_deref());
+        self.statuses.push(settlement.status.map(i32::from));
+        self.reasons.push(settlement.verdict.reason().map(Reason::name));
+        self.outputs.push(settlement.verdict.output());
+        self.awaits.push(settlement.verdict.awaits());
+        if let Some(entry) = &settlement.entry {
+            let entries = &mut self.entries;
+            entries.jobs.push(id);
+            entries.epochs.push(epoch);
+            entries.runs.push(entry.run as i32);
+            entries.attempts.push(entry.attempt as i32);
+            entries.started_at.push(entry.started_at.as_ms());
+            entries.durations.push(ceil_ms(entry.duration));
+            entries.outcomes.push(&entry.outcome);
+            entries.errors.push(entry.error.as_deref());
+            entries.details.push(entry.detail.as_deref());
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 24] {
+        [
+            (&self.ids, Type::UUID_ARRAY),
+            (&self.epochs, Type::INT8_ARRAY),
+            (&self.states, Type::INT2_ARRAY),
+            (&self.states_if_cancelling, Type::INT2_ARRAY),
+            (&self.waits, Type::INT8_ARRAY),
+            (&self.refunds, Type::INT4_ARRAY),
+            (&self.budget_pauses, Type::INT8_ARRAY),
+            (&self.errors, Type::TEXT_ARRAY),
+            (&self.statuses, Type::INT4_ARRAY),
+            (&self.reasons, Type::TEXT_ARRAY),
+            (&self.outputs, Type::BYTEA_ARRAY),
+            (&self.awaits.codes, Type::INT2_ARRAY),
+            (&self.awaits.names, Type::TEXT_ARRAY),
+            (&self.awaits.branches, Type::INT4_ARRAY),
+            (&self.awaits.failures, Type::INT8_ARRAY),
+            (&self.entries.jobs, Type::UUID_ARRAY),
+            (&self.entries.epochs, Type::INT8_ARRAY),
+            (&self.entries.runs, Type::INT4_ARRAY),
+            (&self.entries.attempts, Type::INT4_ARRAY),
+            (&self.entries.started_at, Type::INT8_ARRAY),
+            (&self.entries.durations, Type::INT8_ARRAY),
+            (&self.entries.outcomes, Type::TEXT_ARRAY),
+            (&self.entries.errors, Type::TEXT_ARRAY),
+            (&self.entries.details, Type::TEXT_ARRAY),
+        ]
+    }
+}
