@@ -9,8 +9,9 @@ use redrive_core::store::Backend;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// Children of the fan-out, and attempts at once.
+/// Children of the fan-out.
 pub const CHILDREN: u32 = 2_000;
+/// Attempts at once.
 pub const AT_ONCE: usize = 64;
 /// The child that is rejected at once.
 const REJECTED: u32 = 3;

@@ -282,11 +282,13 @@ async fn a_signal_is_kept_once_under_its_key_and_lets_its_job_go_on() {
     let mut taken = Vec::new();
     for place in 0..3 {
         let name = StepName::new("signal").unwrap();
-        let step = Step { place, name, kind: StepKind::Signal, value: vec![] };
-        let takes = Some(SignalName::new("approved").unwrap());
-        let memory = Memory { takes, ..Memory::new(job.lease(), step) };
-        if let [Remembered::Kept(step)] = &stage.store.remember(vec![memory]).await.unwrap()[..] {
-            taken.push(String::from_utf8(step.value.clone()).unwrap());
+        let names = vec![SignalName::new("approved").unwrap()];
+        if let Some(signal) = stage.store.pending_signals(job.id, names, 1).await.unwrap().pop() {
+            let step = Step { place, name, kind: StepKind::Signal, value: signal.value };
+            let memory = Memory { takes: Some(signal.id), ..Memory::new(job.lease(), step) };
+            if let [Remembered::Kept(step)] = &stage.store.remember(vec![memory]).await.unwrap()[..] {
+                taken.push(String::from_utf8(step.value.clone()).unwrap());
+            }
         }
         // The key is remembered although its signal was taken.
         assert_eq!(send("a", json!(1)).await.status, 202);
@@ -312,7 +314,7 @@ async fn the_cancel_of_a_child_lets_its_parent_go_on() {
     let parent = enqueue(&stage).await;
     let job = claim(&stage).await;
     let child = redrive_core::NewJob {
-        parent: Some(Parent { id: parent, branch: 0 }),
+        parent: Some(Parent::new(parent, 0)),
         ..redrive_core::NewJob::new(JobId(uuid::Uuid::now_v7()), job.kind.clone(), job.policy.clone(), vec![])
     };
     let id = child.id;

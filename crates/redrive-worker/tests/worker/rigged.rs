@@ -13,10 +13,11 @@ use redrive_core::store::{
 };
 use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
 use redrive_core::{
-    Attempt, Invalid, Job, JobId, Lease, NewJob, Records, Steps, Store, StoreError, Transfer,
+    Attempt, Invalid, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError, Transfer,
 };
 use redrive_testkit::ModelStore;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// Makes an error.
 pub(crate) type Fault = fn() -> StoreError;

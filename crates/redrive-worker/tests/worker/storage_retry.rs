@@ -37,7 +37,7 @@ async fn call(store: &RetryingStore, verb: &str) -> Result<(), StoreError> {
         }
         "extend" => store.extend(vec![], S).await.map(drop),
         "reclaim" => store
-            .reclaim(ReclaimRequest { worker, kinds: Vec::new(), limit: 1, lease: S, held: Vec::new() })
+            .reclaim(ReclaimRequest { kinds: Vec::new(), limit: 1, lease: S, held: Vec::new() })
             .await
             .map(drop),
         "prune" => store.prune(Retention::default(), 1).await.map(drop),

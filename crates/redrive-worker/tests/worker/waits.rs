@@ -32,7 +32,7 @@ async fn signal(stage: &Stage) {
 #[tokio::test(start_paused = true)]
 async fn the_last_child_resumes_its_parent() {
     let stage = Stage::new().await;
-    let parent = Some(Parent { id: id(1), branch: 0 });
+    let parent = Some(Parent::new(id(1), 0));
     stage.enqueue([stage.new_job(1)]).await;
     let children =
         (2..=5).map(|n| NewJob { parent, start: redrive_core::Start::After(S), ..stage.new_job(n) });

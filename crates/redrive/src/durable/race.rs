@@ -111,7 +111,16 @@ impl Turn<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::task::Poll;
+
     use super::*;
+
+    /// Polls a future once.
+    async fn is_pending(mut future: Pin<&mut impl Future>) -> bool {
+        poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+    }
 
     #[tokio::test]
     async fn one_alone_waits_for_nobody() {
@@ -127,8 +136,8 @@ mod tests {
         let (first, second) = (races.enter(), races.enter());
         let turn = first.turn().await;
         let mut waiting = std::pin::pin!(second.turn());
-        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
-        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        assert!(is_pending(waiting.as_mut()).await);
+        assert!(is_pending(waiting.as_mut()).await);
         turn.pass_on();
         assert!(waiting.await.0.is_some());
     }
@@ -140,7 +149,7 @@ mod tests {
         decided.decide();
         let mut waiting = std::pin::pin!(open.turn());
         for _ in 0..3 {
-            assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+            assert!(is_pending(waiting.as_mut()).await);
         }
         drop(decided);
         waiting.await;

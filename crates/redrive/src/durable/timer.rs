@@ -88,8 +88,10 @@ pub struct Sleep<'a> {
     span: Duration,
     /// What it starts with, until it is first polled.
     start: Option<Start<'a>>,
-    running: Option<Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + 'a>>>,
+    running: Option<Running<'a>>,
 }
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + 'a>>;
 
 struct Start<'a> {
     place: Result<Place, JobError>,

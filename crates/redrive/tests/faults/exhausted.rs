@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redrive_core::store::ReclaimRequest;
-use redrive_core::{State, Store, WorkerId};
+use redrive_core::{State, Store};
 use redrive_testkit::history::Happening;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +67,5 @@ pub(crate) fn pool_exhausted() {
 }
 
 fn request() -> ReclaimRequest {
-    let worker = WorkerId::new("other").expect("legal");
-    ReclaimRequest { worker, kinds: vec![], limit: 10, lease: PATIENCE, held: vec![] }
+    ReclaimRequest { kinds: vec![], limit: 10, lease: PATIENCE, held: vec![] }
 }

@@ -170,7 +170,6 @@ async fn a_crash_ends_it_like_any_failure(stage: Stage) {
 /// Takes a lost attempt over by hand and lets the job go on.
 async fn reclaim(stage: &Stage) {
     let request = redrive_core::store::ReclaimRequest {
-        worker: WorkerId::new("heir").unwrap(),
         kinds: vec![Kind::new(Ship::KIND).unwrap()],
         limit: 1,
         lease: Duration::from_secs(60),

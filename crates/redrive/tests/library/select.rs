@@ -36,6 +36,7 @@ impl Task for Flow {
 }
 
 #[derive(Debug)]
+#[allow(dead_code, reason = "what it holds is read in its debug text")]
 enum Next {
     A(u32),
     B(String),
@@ -179,13 +180,8 @@ async fn plain_select_chooses_the_same_at_each_replay(redrive: Redrive) {
         tokio::join!(work(&redrive, worker, std::slice::from_ref(&id)), send);
         let output = output(&redrive, id).await;
         let steps = redrive.steps(id, 0, 99).await.unwrap();
-        assert_eq!(
-            steps.iter().filter(|step| step.name.as_str() == "a" && step.place < 3).count()
-                + steps.iter().filter(|step| step.name.as_str() == "b" && step.place < 3).count()
-                <= 1,
-            true,
-            "two signals were taken for one choice: {steps:?}"
-        );
+        let taken = |name: &str| steps.iter().any(|step| step.name.as_str() == name && step.place < 3);
+        assert!(!(taken("a") && taken("b")), "two signals were taken for one choice: {steps:?}");
         assert!(output.contains("left"), "{output}");
     }
 }
