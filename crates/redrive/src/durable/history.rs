@@ -42,6 +42,13 @@ pub(crate) struct Place {
     pub(crate) before: Option<Step>,
 }
 
+impl Place {
+    /// The name of the step.
+    pub(crate) fn name(&self) -> &StepName {
+        &self.name
+    }
+}
+
 impl History {
     /// Reads what the job has done in earlier attempts. Before the first there is nothing to read.
     pub(crate) async fn load(

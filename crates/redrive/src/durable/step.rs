@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::unreadable;
 use crate::durable::history::Place;
 use crate::durable::race::Contender;
-use crate::{Context, JobError};
+use crate::{Context, JobError, json};
 
 impl Context {
     /// Runs a step once and remembers what it came to: on a retry, and after a crash, it is given back instead.
@@ -70,7 +70,7 @@ impl Context {
     {
         let _running = self.history.pauses.busy();
         let (kind, value) = match run().await.map_err(Into::into) {
-            Ok(value) => (StepKind::Done, serde_json::to_vec(&value).map_err(JobError::reject)?),
+            Ok(value) => (StepKind::Done, write(place, &value)?),
             Err(JobError(Outcome::Reject(failure))) => (StepKind::Failed, failure.message.into_bytes()),
             Err(passing) => return Err(passing),
         };
@@ -78,6 +78,12 @@ impl Context {
         let step = self.history.keep(place, kind, value).await?;
         replay(&step)
     }
+}
+
+/// The result of a step as JSON. One whose Serialize panics may do better in the next attempt.
+fn write<T: Serialize>(place: &Place, value: &T) -> Result<Vec<u8>, JobError> {
+    let kind = format_args!("result of step \"{}\"", place.name()).to_string();
+    json::catch_write(kind, value).map_err(JobError::fail)?.map_err(JobError::reject)
 }
 
 /// What a step has come to, as it was remembered.
