@@ -96,6 +96,7 @@ SELECT
     WHEN 2 THEN awaiting.state = 3 AND awaiting.next_run_at <= clock.now
     ELSE awaiting.state = 3 OR awaiting.next_run_at > clock.now
   END AS adds,
-  awaiting.parent IS NOT NULL AS is_child, ending.branches AS ending, resumed.lane, resumed.early
-FROM clock CROSS JOIN awaiting LEFT JOIN resumed USING (id) LEFT JOIN ending USING (id)
+  awaiting.parent IS NOT NULL AS is_child, ending.branches AS ending, resumed.lane, resumed.early, marks.tree
+-- One row without a job says that there is none.
+FROM clock CROSS JOIN marks LEFT JOIN awaiting ON true LEFT JOIN resumed USING (id) LEFT JOIN ending USING (id)
 ORDER BY awaiting.id

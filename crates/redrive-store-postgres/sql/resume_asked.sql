@@ -6,4 +6,6 @@ WITH clock AS MATERIALIZED (
     id, epoch, held, awaits, awaits_name, awaits_branch, awaits_failures, state, next_run_at, partition, strict, parent
   FROM redrive.jobs
   WHERE id = ANY ($2::uuid[]) AND awaits IS NOT NULL
+), marks AS (
+  SELECT NULL::bigint AS tree
 ),

@@ -45,7 +45,7 @@ async fn next_group(inner: &Inner, rest: &[Uuid]) -> Result<(usize, Vec<Wait>), 
     let mut tries = TRIES;
     loop {
         let (now, ids) = (inner.manual_now(), &rest[..count]);
-        let mut waits = look(inner, RESUME, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
+        let mut waits = look(inner, RESUME, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?.waits;
         let places: HashMap<Uuid, usize> = ids.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
         waits.sort_by_key(|wait| places.get(&wait.job.id).copied());
         let failed = waits.iter().find(|wait| !wait.ending.is_empty());
@@ -104,12 +104,16 @@ impl Wait {
     }
 }
 
-/// Runs a statement that looks at jobs that wait; says at which, in the order of their ids.
-pub(crate) async fn look(
-    inner: &Inner,
-    sql: &str,
-    parameters: &[Parameter<'_>],
-) -> Result<Vec<Wait>, StoreError> {
+/// What a statement that looks at jobs that wait has found.
+pub(crate) struct Look {
+    /// The jobs, in the order of their ids.
+    pub(crate) waits: Vec<Wait>,
+    /// A tree that still has marks, if the statement looks for one.
+    pub(crate) marked: Option<i64>,
+}
+
+/// Runs a statement that looks at jobs that wait.
+pub(crate) async fn look(inner: &Inner, sql: &str, parameters: &[Parameter<'_>]) -> Result<Look, StoreError> {
     let rows = inner.pool.query(sql, parameters).await?;
     let mut early: HashMap<i32, i64> = HashMap::new();
     for row in &rows {
@@ -121,7 +125,14 @@ pub(crate) async fn look(
     if !early.is_empty() {
         inner.expect_early(&early);
     }
-    rows.iter().map(Wait::read).collect()
+    let mut look = Look { waits: Vec::with_capacity(rows.len()), marked: None };
+    for row in &rows {
+        look.marked = row.try_get("tree").sorted()?;
+        if row.try_get::<_, Option<Uuid>>("id").sorted()?.is_some() {
+            look.waits.push(Wait::read(row)?);
+        }
+    }
+    Ok(look)
 }
 
 /// Resumes those whose turn it is too, in this order; says who was resumed, one way or the other.

@@ -176,15 +176,15 @@ pub(crate) async fn end_branches(inner: &Inner, branches: &[Branch]) -> Result<b
     Ok(finish(inner, tree).await)
 }
 
-/// Works off the marks that crashes have left. Says whether someone took a place in a partition.
-pub(crate) async fn sweep(inner: &Inner) -> Result<bool, StoreError> {
+/// Works off the marks that crashes have left, first those of the tree `next`. Says whether someone took a place in a partition.
+pub(crate) async fn sweep(inner: &Inner, mut next: i64) -> Result<bool, StoreError> {
     let mut passed_on = false;
     for _ in 0..TREES_MAX {
+        let tree = Tree { number: next, marked: true, ..Tree::new(inner.manual_now()) };
+        passed_on |= finish(inner, tree).await;
         let rows = inner.pool.query(include_str!("../sql/closing_next.sql"), &[]).await?;
         let Some(row) = rows.first() else { break };
-        let number = row.try_get("tree").sorted()?;
-        let tree = Tree { number, marked: true, ..Tree::new(inner.manual_now()) };
-        passed_on |= finish(inner, tree).await;
+        next = row.try_get("tree").sorted()?;
     }
     Ok(passed_on)
 }

@@ -330,7 +330,7 @@ async fn the_cancel_of_a_child_lets_its_parent_go_on() {
     let why = stage.get(&format!("/jobs/{parent}/why")).await.body;
     assert_eq!(why["because"], "AWAITS_CHILDREN", "{why}");
     let shown = stage.get(&format!("/jobs/{id}")).await.body;
-    assert_eq!(shown["parent"], json!({"jobId": parent.to_string(), "branch": 0}));
+    assert_eq!(shown["parent"], json!({"jobId": parent.to_string(), "branch": 0, "detached": false}));
     assert_eq!(stage.post(&format!("/jobs/{id}/cancel"), json!({})).await.status, 200);
     assert_eq!(stage.get(&format!("/jobs/{parent}")).await.body["state"], "pending");
 }

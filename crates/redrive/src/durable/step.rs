@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use redrive_core::Outcome;
 use redrive_core::steps::{Step, StepKind};
+use redrive_core::{Failure, Fault, Outcome};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -83,7 +83,8 @@ impl Context {
 /// The result of a step as JSON. One whose Serialize panics may do better in the next attempt.
 fn write<T: Serialize>(place: &Place, value: &T) -> Result<Vec<u8>, JobError> {
     let kind = format_args!("result of step \"{}\"", place.name()).to_string();
-    json::catch_write(kind, value).map_err(JobError::fail)?.map_err(JobError::reject)
+    let panicked = |panic| JobError(Outcome::Fail(Failure::new(Fault::Panic, panic)));
+    json::catch_write(kind, value).map_err(panicked)?.map_err(JobError::reject)
 }
 
 /// What a step has come to, as it was remembered.

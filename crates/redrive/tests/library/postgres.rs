@@ -116,16 +116,22 @@ async fn sql_enqueues_into_a_database_that_was_only_migrated_and_a_worker_runs_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_default_policy_that_is_there_survives_the_migration() {
+async fn sql_uses_a_default_policy_that_is_there_and_none_that_was_removed() {
     let server = Postgres::start();
     let redrive = Redrive::open(&server.address()).await.unwrap();
     let name = "default".parse().unwrap();
     let own = Policy::default().with_max_attempts(3).unwrap();
     let registered = redrive_core::catalog::put(&**redrive.backend(), &name, &own).await.unwrap();
-    // As on a database that an operator has used before the migration came.
-    server.run("DELETE FROM redrive.records WHERE id = 'default@1'");
-    server.run(include_str!("../../../redrive-store-postgres/migrations/0004_default_policy.sql"));
-    assert_eq!(server.run("SELECT id FROM redrive.records WHERE kind = 'policy'"), "default@2");
     let id = enqueue_by_sql(&server).await;
     assert_eq!(job(&redrive, id).await.policy, registered);
+    let policies = || server.run("SELECT count(*) FROM redrive.records WHERE kind = 'policy'");
+    let before = policies();
+    let removed =
+        "UPDATE redrive.records SET value = NULL, version = version + 1 WHERE kind = 'policy.current'";
+    server.run(removed);
+    let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let error = client.batch_execute("SELECT redrive.enqueue('add')").await.unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("there is no policy"), "{error}");
+    assert_eq!(policies(), before);
 }
