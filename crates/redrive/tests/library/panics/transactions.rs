@@ -75,9 +75,14 @@ async fn a_closure_and_a_value_that_panic_when_dropped_leave_the_store_open() {
     });
     assert_eq!(kept.await.unwrap(), 7, "it is committed");
     // Nobody is there any more to take the value: the writer drops it.
-    let mut gone = Box::pin(redrive.transact(|_| Ok(Bomb)));
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let mut gone = Box::pin(redrive.transact(move |_| {
+        gate.recv().expect("the caller opens the gate once it has gone");
+        Ok(Bomb)
+    }));
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(gone.as_mut().poll(cx).is_pending())).await);
     drop(gone);
+    go.send(()).expect("the writer waits at the gate");
     let id = redrive.enqueue(Add { a: 1, b: 2 }).await.expect("the store is open").id();
     assert_eq!(job(&redrive, id).await.state, State::Pending);
 }
