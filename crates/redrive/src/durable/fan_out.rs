@@ -223,7 +223,9 @@ impl<'a> Join<'a> {
 
     /// Cancels what is left of a fan-out that has failed, unless it is detached, and says why it has failed.
     async fn give_up<T: Task>(&self, ids: &[JobId], children: Vec<Option<Job>>) -> JobError {
-        let live = children.iter().flatten().filter(|child| !child.state.is_final() && !self.detached);
+        // Whoever resumed the job has ended most of them, and has requested the end of those that run.
+        let goes_on = |child: &&Job| !child.state.is_final() && !child.cancel_requested;
+        let live = children.iter().flatten().filter(|child| !self.detached && goes_on(child));
         let live: Vec<JobId> = live.map(|child| child.id).collect();
         for batch in live.chunks(BATCH_ITEMS_MAX) {
             if let Err(error) = self.cx.redrive().backend().cancel(batch.to_vec()).await {
