@@ -327,7 +327,7 @@ impl Signal {
     }
 }
 
-/// What came of a signal.
+/// The result of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signalled {
     /// It is there, or was before.
@@ -347,7 +347,7 @@ pub struct Swept {
     pub last: Option<JobId>,
 }
 
-/// What came of a hold, or of its end.
+/// The result of a hold, or of its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     /// It is held, or no longer; the job is now in this state.
@@ -358,7 +358,7 @@ pub enum Hold {
     NotFound,
 }
 
-/// What came of forgetting a job's steps.
+/// The result of forgetting a job's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
     /// There are none any more.

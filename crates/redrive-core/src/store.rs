@@ -136,7 +136,7 @@ pub trait Store: Send + Sync {
 pub trait Backend: Store + Steps + Records + Transfer {}
 impl<T: Store + Steps + Records + Transfer + ?Sized> Backend for T {}
 
-/// What came of one enqueue.
+/// The result of enqueueing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
     /// It is new.
@@ -277,7 +277,7 @@ impl Settlement {
     }
 }
 
-/// What came of a settlement.
+/// The result of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// It took effect; the job is in this state.
@@ -286,7 +286,7 @@ pub enum Settled {
     LeaseLost,
 }
 
-/// What came of renewing a lease.
+/// The result of renewing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extended {
     /// It goes on.
@@ -310,7 +310,7 @@ pub enum Cancelled {
     NotFound,
 }
 
-/// What came of a redrive.
+/// The result of a redrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redriven {
     /// It has a fresh run.
@@ -321,7 +321,7 @@ pub enum Redriven {
     NotFound,
 }
 
-/// What came of making a job due.
+/// The result of making a job due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunNow {
     /// It is due.
@@ -332,7 +332,7 @@ pub enum RunNow {
     NotFound,
 }
 
-/// What came of a discard.
+/// The result of a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discarded {
     /// It is gone.

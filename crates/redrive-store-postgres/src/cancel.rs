@@ -29,7 +29,7 @@ pub(crate) async fn cancel_in(
     Ok((answers(ids, found), tree))
 }
 
-/// What came of each, as if they were cancelled one after the other: a repeat finds a job that has ended.
+/// The answers, as if they were cancelled one after the other: a repeat finds a job that has ended.
 fn answers(ids: &[JobId], mut found: HashMap<Uuid, State>) -> Vec<Cancelled> {
     let answer = |id: &JobId| match found.get_mut(&id.0) {
         None => Cancelled::NotFound,

@@ -105,7 +105,7 @@ impl Wait {
 }
 
 /// What a statement that looks at jobs that wait has found.
-pub(crate) struct Look {
+pub(crate) struct FoundWaits {
     /// The jobs, in the order of their ids.
     pub(crate) waits: Vec<Wait>,
     /// A tree that still has marks, if the statement looks for one.
@@ -113,7 +113,11 @@ pub(crate) struct Look {
 }
 
 /// Runs a statement that looks at jobs that wait.
-pub(crate) async fn look(inner: &Inner, sql: &str, parameters: &[Parameter<'_>]) -> Result<Look, StoreError> {
+pub(crate) async fn look(
+    inner: &Inner,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<FoundWaits, StoreError> {
     let rows = inner.pool.query(sql, parameters).await?;
     let mut early: HashMap<i32, i64> = HashMap::new();
     for row in &rows {
@@ -125,7 +129,7 @@ pub(crate) async fn look(inner: &Inner, sql: &str, parameters: &[Parameter<'_>])
     if !early.is_empty() {
         inner.expect_early(&early);
     }
-    let mut look = Look { waits: Vec::with_capacity(rows.len()), marked: None };
+    let mut look = FoundWaits { waits: Vec::with_capacity(rows.len()), marked: None };
     for row in &rows {
         look.marked = row.try_get("tree").sorted()?;
         if row.try_get::<_, Option<Uuid>>("id").sorted()?.is_some() {

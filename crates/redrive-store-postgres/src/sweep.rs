@@ -6,14 +6,14 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::open::Inner;
-use crate::resume::{self, Look, Wait};
+use crate::resume::{self, FoundWaits, Wait};
 use crate::trees;
 
 const SWEEP: &str = concat!(include_str!("../sql/sweep.sql"), include_str!("../sql/resume.sql"));
 
 pub(crate) async fn sweep(inner: &Inner, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
     let (now, after, limit) = (inner.manual_now(), after.map(|id| id.0), limit as i64);
-    let Look { waits, marked } =
+    let FoundWaits { waits, marked } =
         resume::look(inner, SWEEP, &[(&now, Type::INT8), (&after, Type::UUID), (&limit, Type::INT8)]).await?;
     if let Some(tree) = marked {
         let passed_on = trees::sweep(inner, tree).await?;

@@ -48,7 +48,7 @@ pub(crate) struct Tx<'a> {
 
 /// What the operations of a transaction leave for its end.
 #[derive(Default)]
-struct Aftermath {
+struct TransactionEffects {
     tally: Tally,
     wake: bool,
     cancel_requested: bool,
@@ -143,11 +143,11 @@ impl Writer {
     /// Runs one group in one transaction.
     fn group(&mut self, first: Box<dyn Operation>, arrivals: &Receiver<Box<dyn Operation>>) {
         let mut done = Vec::new();
-        let outcome = self.transaction(|writer, aftermath| {
+        let outcome = self.transaction(|writer, effects| {
             let started = Instant::now();
             let mut next = Some(first);
             while let Some(mut operation) = next {
-                let result = writer.run(operation.as_mut(), aftermath);
+                let result = writer.run(operation.as_mut(), effects);
                 done.push(operation);
                 result?;
                 next = if started.elapsed() < GATHER { arrivals.try_recv().ok() } else { None };
@@ -162,24 +162,28 @@ impl Writer {
 
     /// Runs an operation in a transaction of its own, so that one that fails takes no other with it.
     fn alone(&mut self, mut operation: Box<dyn Operation>) {
-        let outcome = self.transaction(|writer, aftermath| writer.run(operation.as_mut(), aftermath));
+        let outcome = self.transaction(|writer, effects| writer.run(operation.as_mut(), effects));
         operation.answer(outcome);
     }
 
-    fn run(&mut self, operation: &mut dyn Operation, aftermath: &mut Aftermath) -> Result<(), StoreError> {
+    fn run(
+        &mut self,
+        operation: &mut dyn Operation,
+        effects: &mut TransactionEffects,
+    ) -> Result<(), StoreError> {
         let run = || {
             let mut tx = Tx {
                 conn: &self.conn,
                 now: self.clock.now(),
                 lanes: &self.lanes,
                 leases: &mut self.leases,
-                tally: &mut aftermath.tally,
+                tally: &mut effects.tally,
                 paused: &mut self.paused,
                 quotas: &mut self.quotas,
                 wakes: *self.wakes.borrow(),
                 db_bytes_max: self.db_bytes_max,
-                wake: &mut aftermath.wake,
-                cancel_requested: &mut aftermath.cancel_requested,
+                wake: &mut effects.wake,
+                cancel_requested: &mut effects.cancel_requested,
             };
             operation.run(&mut tx)
         };
@@ -189,25 +193,25 @@ impl Writer {
     /// Commits what `body` does, or rolls all of it back and forgets what it cached.
     fn transaction(
         &mut self,
-        body: impl FnOnce(&mut Self, &mut Aftermath) -> Result<(), StoreError>,
+        body: impl FnOnce(&mut Self, &mut TransactionEffects) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut aftermath = Aftermath::default();
+        let mut effects = TransactionEffects::default();
         self.conn.execute_batch("BEGIN IMMEDIATE").sorted()?;
-        let outcome = body(self, &mut aftermath)
-            .and_then(|()| aftermath.tally.write(&self.conn))
+        let outcome = body(self, &mut effects)
+            .and_then(|()| effects.tally.write(&self.conn))
             .and_then(|()| self.conn.execute_batch("COMMIT").sorted());
         match outcome {
-            Ok(()) => self.notify(&aftermath),
+            Ok(()) => self.notify(&effects),
             Err(_) => self.roll_back(),
         }
         outcome
     }
 
-    fn notify(&self, aftermath: &Aftermath) {
-        if aftermath.wake {
+    fn notify(&self, effects: &TransactionEffects) {
+        if effects.wake {
             self.wakes.send_modify(|wakes| *wakes += 1);
         }
-        if aftermath.cancel_requested {
+        if effects.cancel_requested {
             self.cancels.send_modify(|cancels| *cancels += 1);
         }
     }

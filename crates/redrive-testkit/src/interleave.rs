@@ -103,7 +103,7 @@ struct Play<'a, S> {
     id: JobId,
     queue: Queue,
     deadline: Timestamp,
-    next: Next,
+    next: WorkerStep,
     /// Who has sent their signal.
     senders: Vec<&'static str>,
     /// Signals that were kept, in their order: what comes after the end is not.
@@ -112,7 +112,7 @@ struct Play<'a, S> {
 }
 
 /// What the worker does next.
-enum Next {
+enum WorkerStep {
     Claim,
     Look(Lease),
     Take(Lease, Signal),
@@ -137,7 +137,7 @@ impl<'a, S: Backend> Play<'a, S> {
             id,
             queue,
             deadline,
-            next: Next::Claim,
+            next: WorkerStep::Claim,
             senders: Vec::new(),
             kept: Vec::new(),
             chosen: None,
@@ -161,24 +161,26 @@ impl<'a, S: Backend> Play<'a, S> {
 
     /// The next step of the worker, as a handler makes it that waits for the first of several things.
     async fn work(&mut self) {
-        self.next = match std::mem::replace(&mut self.next, Next::Nothing) {
-            Next::Claim => self.claim().await.map_or(Next::Claim, |job| Next::Look(job.lease())),
-            Next::Look(lease) => self.look(lease).await,
-            Next::Take(lease, signal) => self.take(lease, signal).await,
-            Next::Pause(lease) => {
+        self.next = match std::mem::replace(&mut self.next, WorkerStep::Nothing) {
+            WorkerStep::Claim => {
+                self.claim().await.map_or(WorkerStep::Claim, |job| WorkerStep::Look(job.lease()))
+            }
+            WorkerStep::Look(lease) => self.look(lease).await,
+            WorkerStep::Take(lease, signal) => self.take(lease, signal).await,
+            WorkerStep::Pause(lease) => {
                 let at_most = Some(self.deadline.since(self.clock.now()));
                 self.settle(lease, Verdict::Wait(Wait { at_most, ..Wait::until(both()) })).await;
-                Next::Resume
+                WorkerStep::Resume
             }
-            Next::Resume => {
+            WorkerStep::Resume => {
                 self.store.resume(vec![self.id]).await.expect("resume");
-                Next::Claim
+                WorkerStep::Claim
             }
-            Next::Finish(lease) => {
+            WorkerStep::Finish(lease) => {
                 self.settle(lease, Verdict::Complete(None)).await;
-                Next::Nothing
+                WorkerStep::Nothing
             }
-            Next::Nothing => Next::Nothing,
+            WorkerStep::Nothing => WorkerStep::Nothing,
         };
     }
 
@@ -193,24 +195,24 @@ impl<'a, S: Backend> Play<'a, S> {
         self.store.claim(request).await.expect("claim").jobs.pop()
     }
 
-    async fn look(&mut self, lease: Lease) -> Next {
+    async fn look(&mut self, lease: Lease) -> WorkerStep {
         let names = ["a", "b"].map(named).to_vec();
         let oldest = self.store.pending_signals(self.id, names, 1).await.expect("pending_signals").pop();
         match oldest {
-            Some(signal) => Next::Take(lease, signal),
+            Some(signal) => WorkerStep::Take(lease, signal),
             None if self.deadline <= self.clock.now() => {
                 let answer = self.remember(lease, "timer", None).await;
                 assert!(matches!(answer, Remembered::Kept(_)), "{answer:?}");
-                Next::Finish(lease)
+                WorkerStep::Finish(lease)
             }
-            None => Next::Pause(lease),
+            None => WorkerStep::Pause(lease),
         }
     }
 
-    async fn take(&mut self, lease: Lease, signal: Signal) -> Next {
+    async fn take(&mut self, lease: Lease, signal: Signal) -> WorkerStep {
         let answer = self.remember(lease, signal.name.as_str(), Some(signal.id)).await;
         assert!(matches!(answer, Remembered::Kept(_)), "{answer:?}");
-        Next::Finish(lease)
+        WorkerStep::Finish(lease)
     }
 
     async fn remember(&mut self, lease: Lease, chosen: &str, takes: Option<Uuid>) -> Remembered {

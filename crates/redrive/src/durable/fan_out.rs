@@ -10,7 +10,7 @@ use redrive_core::{Await, Job, JobId, NewJob, Parent, Reason, State};
 use uuid::Uuid;
 
 use super::history::Place;
-use super::pause::{Busy, Pause};
+use super::pause::{BusyGuard, Pause};
 use super::race::Contender;
 use crate::{Context, Enqueue, Error, JobError, Task};
 
@@ -213,7 +213,7 @@ impl<'a> Join<'a> {
         Ok((ids, spawned))
     }
 
-    async fn wait<T>(&mut self, branch: u32, busy: Busy<'_>) -> T {
+    async fn wait<T>(&mut self, branch: u32, busy: BusyGuard<'_>) -> T {
         // A child that was given a fresh run is waited for again.
         self.contender.undecide();
         let failures_max = u32::try_from(self.failures_max).unwrap_or(u32::MAX);

@@ -35,24 +35,24 @@ pub(crate) struct Pause {
 impl Pauses {
     /// Asks for a pause, after which `busy` is over. It never returns: the handler is dropped and starts again afterwards, or
     /// it drops this wait because another one has completed.
-    pub(crate) async fn pause<T>(&self, pause: Pause, busy: Busy<'_>) -> T {
+    pub(crate) async fn pause<T>(&self, pause: Pause, busy: BusyGuard<'_>) -> T {
         let _wanted = self.want(pause);
         drop(busy);
         std::future::pending().await
     }
 
-    fn want(&self, pause: Pause) -> Wanted<'_> {
+    fn want(&self, pause: Pause) -> PauseRequest<'_> {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.wanted.insert(number, pause);
-        Wanted { pauses: self, number }
+        PauseRequest { pauses: self, number }
     }
 
     /// Counts something that is busy, until the guard is dropped: no pause is taken meanwhile.
-    pub(crate) fn busy(&self) -> Busy<'_> {
+    pub(crate) fn busy(&self) -> BusyGuard<'_> {
         self.lock().busy += 1;
-        Busy(self)
+        BusyGuard(self)
     }
 
     /// Adds a problem that a person should read once the job waits.
@@ -103,21 +103,21 @@ fn combine<'a>(
 }
 
 /// A pause that is asked for.
-struct Wanted<'a> {
+struct PauseRequest<'a> {
     pauses: &'a Pauses,
     number: u64,
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for PauseRequest<'_> {
     fn drop(&mut self) {
         self.pauses.lock().wanted.remove(&self.number);
     }
 }
 
 /// Something that is busy.
-pub(crate) struct Busy<'a>(&'a Pauses);
+pub(crate) struct BusyGuard<'a>(&'a Pauses);
 
-impl Drop for Busy<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().busy -= 1;
         self.0.changed.notify_one();

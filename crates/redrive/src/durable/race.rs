@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// The waits and steps of one attempt that have not completed.
 #[derive(Default)]
 pub(crate) struct Races {
-    open: Mutex<Open>,
+    open: Mutex<OpenCounts>,
     /// Told when a decided one has ended.
     decided_ended: Notify,
     /// Held by the one that may complete.
@@ -19,7 +19,7 @@ pub(crate) struct Races {
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenCounts {
     /// Created and not ended.
     all: usize,
     /// Started, not ended, and remembered as completed.
@@ -55,7 +55,7 @@ impl Races {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenCounts> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

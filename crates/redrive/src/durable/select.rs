@@ -53,9 +53,9 @@ impl Context {
 
 /// One of the things that [`Context::select`] waits for. Made by `map` on a signal or a sleep.
 #[must_use = "an arm does nothing until it is selected from"]
-pub struct Arm<'a, T>(Kind<'a, T>);
+pub struct Arm<'a, T>(ArmKind<'a, T>);
 
-enum Kind<'a, T> {
+enum ArmKind<'a, T> {
     Signal { name: String, read: Read<'a, T> },
     Sleep { place: Result<Place, JobError>, span: Duration, then: Box<dyn FnOnce() -> T + Send + 'a> },
 }
@@ -71,7 +71,7 @@ impl<'a, T> Arm<'a, T> {
             let then = then.take().ok_or_else(|| serde::de::Error::custom("the signal was read before"))?;
             Ok(then(value))
         };
-        Self(Kind::Signal { name, read: Box::new(read) })
+        Self(ArmKind::Signal { name, read: Box::new(read) })
     }
 
     pub(super) fn sleep(
@@ -79,14 +79,14 @@ impl<'a, T> Arm<'a, T> {
         span: Duration,
         then: impl FnOnce(()) -> T + Send + 'a,
     ) -> Self {
-        Self(Kind::Sleep { place, span, then: Box::new(move || then(())) })
+        Self(ArmKind::Sleep { place, span, then: Box::new(move || then(())) })
     }
 
     /// What it is called in what is remembered.
     fn label(&self) -> &str {
         match &self.0 {
-            Kind::Signal { name, .. } => name,
-            Kind::Sleep { .. } => "sleep",
+            ArmKind::Signal { name, .. } => name,
+            ArmKind::Sleep { .. } => "sleep",
         }
     }
 }
@@ -133,7 +133,7 @@ impl<T> Select<'_, T> {
             if let Some((index, deadline)) = sleep
                 && deadline <= history.now()?
             {
-                let chosen = Chosen { index, label: arms[index].label(), value: b"" };
+                let chosen = SelectedArm { index, label: arms[index].label(), value: b"" };
                 let step = history.keep(&place, StepKind::Selected, chosen.write()).await?;
                 return replay(&step, arms);
             }
@@ -147,7 +147,7 @@ impl<T> Select<'_, T> {
 
 /// The names of the signals that are waited for.
 fn names<T>(arms: &[Arm<'_, T>]) -> Result<Vec<SignalName>, JobError> {
-    let signals = arms.iter().filter(|arm| matches!(arm.0, Kind::Signal { .. }));
+    let signals = arms.iter().filter(|arm| matches!(arm.0, ArmKind::Signal { .. }));
     signals.map(|arm| SignalName::new(arm.label()).map_err(JobError::reject)).collect()
 }
 
@@ -155,7 +155,7 @@ fn names<T>(arms: &[Arm<'_, T>]) -> Result<Vec<SignalName>, JobError> {
 async fn earliest<T>(cx: &Context, arms: &mut [Arm<'_, T>]) -> Result<Option<(usize, Timestamp)>, JobError> {
     let mut earliest: Option<(usize, Timestamp)> = None;
     for (index, arm) in arms.iter_mut().enumerate() {
-        if let Kind::Sleep { place, span, .. } = &mut arm.0 {
+        if let ArmKind::Sleep { place, span, .. } = &mut arm.0 {
             let place = place.as_ref().map_err(JobError::copy)?;
             let deadline = cx.timer(place, *span).await?;
             if earliest.is_none_or(|(_, first)| deadline < first) {
@@ -174,7 +174,7 @@ async fn take<T>(
     signal: &Signal,
 ) -> Result<Option<T>, JobError> {
     for (index, arm) in arms.iter_mut().enumerate() {
-        if let Kind::Signal { name, read } = &mut arm.0
+        if let ArmKind::Signal { name, read } = &mut arm.0
             && name == signal.name.as_str()
         {
             let value = match read(&signal.value) {
@@ -184,7 +184,7 @@ async fn take<T>(
                     return Ok(None);
                 }
             };
-            let chosen = Chosen { index, label: name, value: &signal.value };
+            let chosen = SelectedArm { index, label: name, value: &signal.value };
             let taken = cx.history.take(place, signal, StepKind::Selected, chosen.write()).await?;
             return match taken {
                 Some(_) => Ok(Some(value)),
@@ -197,11 +197,11 @@ async fn take<T>(
 
 /// Returns what was chosen in an earlier attempt.
 fn replay<T>(step: &Step, arms: Vec<Arm<'_, T>>) -> Result<T, JobError> {
-    let chosen = Chosen::read(&step.value).ok_or_else(|| unreadable(step, "no arm is named"))?;
+    let chosen = SelectedArm::read(&step.value).ok_or_else(|| unreadable(step, "no arm is named"))?;
     let arm = arms.into_iter().nth(chosen.index).filter(|arm| arm.label() == chosen.label);
     match arm.map(|arm| arm.0) {
-        Some(Kind::Signal { mut read, .. }) => read(chosen.value).map_err(|error| unreadable(step, error)),
-        Some(Kind::Sleep { then, .. }) => Ok(then()),
+        Some(ArmKind::Signal { mut read, .. }) => read(chosen.value).map_err(|error| unreadable(step, error)),
+        Some(ArmKind::Sleep { then, .. }) => Ok(then()),
         None => Err(JobError::fail(format_args!(
             "the code has changed: arm {} of cx.select was \"{}\"; keep the order of the arms, or tell old runs from new \
              ones with cx.version",
@@ -212,13 +212,13 @@ fn replay<T>(step: &Step, arms: Vec<Arm<'_, T>>) -> Result<T, JobError> {
 
 /// What a select has chosen, as it is remembered: the arm's number and name on one line, then the signal's value.
 #[derive(Debug, PartialEq)]
-struct Chosen<'a> {
+struct SelectedArm<'a> {
     index: usize,
     label: &'a str,
     value: &'a [u8],
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> SelectedArm<'a> {
     fn write(&self) -> Vec<u8> {
         let mut written = format!("{} {}\n", self.index, self.label).into_bytes();
         written.extend_from_slice(self.value);
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn what_was_chosen_is_read_as_it_was_written() {
         for (label, value) in [("sleep", &b""[..]), ("a b c", b"{\"x\":\n1}"), ("ü", b"\n")] {
-            let chosen = Chosen { index: 12, label, value };
-            assert_eq!(Chosen::read(&chosen.write()), Some(chosen));
+            let chosen = SelectedArm { index: 12, label, value };
+            assert_eq!(SelectedArm::read(&chosen.write()), Some(chosen));
         }
-        assert_eq!(Chosen::read(b"12 no end"), None);
+        assert_eq!(SelectedArm::read(b"12 no end"), None);
     }
 }

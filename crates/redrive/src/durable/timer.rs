@@ -33,7 +33,7 @@ impl Context {
     /// ```
     pub fn sleep(&self, span: Duration) -> Sleep<'_> {
         let place = self.history.enter("sleep", &[StepKind::Timer]);
-        let start = Start { place, contender: self.history.races.enter() };
+        let start = SleepStart { place, contender: self.history.races.enter() };
         Sleep { cx: self, span, start: Some(start), running: None }
     }
 
@@ -55,8 +55,8 @@ impl Context {
         text.parse().map(Timestamp::from_ms).map_err(|error| unreadable(&step, error))
     }
 
-    async fn run_sleep(&self, span: Duration, start: Start<'_>) -> Result<(), JobError> {
-        let Start { place, mut contender } = start;
+    async fn run_sleep(&self, span: Duration, start: SleepStart<'_>) -> Result<(), JobError> {
+        let SleepStart { place, mut contender } = start;
         let place = place?;
         let history = &*self.history;
         if history.has_won(&place) {
@@ -87,13 +87,13 @@ pub struct Sleep<'a> {
     cx: &'a Context,
     span: Duration,
     /// What it starts with, until it is first polled.
-    start: Option<Start<'a>>,
-    running: Option<Running<'a>>,
+    start: Option<SleepStart<'a>>,
+    running: Option<RunningSleep<'a>>,
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + 'a>>;
+type RunningSleep<'a> = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + 'a>>;
 
-struct Start<'a> {
+struct SleepStart<'a> {
     place: Result<Place, JobError>,
     contender: Contender<'a>,
 }
