@@ -1,69 +1,69 @@
-//! What a look at a store found: something that hurts or will, or that nothing does.
+//! The results of the checks of `redrive doctor`.
 
 use serde::Serialize;
 
-/// How much a [`Finding`] matters, the least first.
+/// The severity of a [`Finding`], the lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Gravity {
-    /// Looked at, and in order.
-    Fine,
-    /// Worth knowing, or could not be looked at.
+pub enum Severity {
+    /// Checked, without a problem.
+    Ok,
+    /// Worth knowing, or could not be checked.
     Note,
-    /// Hurts later, or a little now.
+    /// May become a problem, or is a small one now.
     Warning,
     /// Loses jobs or stops work, now or soon.
-    Grave,
+    Critical,
 }
 
-impl Gravity {
-    /// The word for it.
+impl Severity {
+    /// The name that people see.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Fine => "fine",
+            Self::Ok => "ok",
             Self::Note => "note",
             Self::Warning => "warning",
-            Self::Grave => "grave",
+            Self::Critical => "critical",
         }
     }
 }
 
-/// One thing that was found. Texts are lower case without a full stop.
+/// The result of one check. Texts are lower case without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How much it matters.
-    pub gravity: Gravity,
-    /// What was looked at, in one word that stays the same between versions.
+    /// How serious the finding is.
+    pub severity: Severity,
+    /// The name of the check: one word that stays the same between versions.
     pub check: &'static str,
-    /// What is the case.
+    /// What the check found.
     pub what: String,
-    /// The numbers and names that show it.
+    /// The numbers and names that prove it.
     pub evidence: String,
-    /// What to do; nothing where nothing need be done.
+    /// What to do, if anything.
     pub remedy: Option<String>,
 }
 
 impl Finding {
-    /// Looked at, and in order.
-    pub fn fine(check: &'static str, what: impl Into<String>, evidence: impl Into<String>) -> Self {
-        Self { gravity: Gravity::Fine, check, what: what.into(), evidence: evidence.into(), remedy: None }
+    /// A check without a problem.
+    pub fn ok(check: &'static str, what: impl Into<String>, evidence: impl Into<String>) -> Self {
+        Self { severity: Severity::Ok, check, what: what.into(), evidence: evidence.into(), remedy: None }
     }
 
-    /// Something to do something about.
+    /// A finding with a remedy.
     pub fn new(
-        gravity: Gravity,
+        severity: Severity,
         check: &'static str,
         what: impl Into<String>,
         evidence: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { gravity, check, what: what.into(), evidence: evidence.into(), remedy: Some(remedy.into()) }
+        Self { severity, check, what: what.into(), evidence: evidence.into(), remedy: Some(remedy.into()) }
     }
 
-    /// The order in which a person wants to read them: the gravest first, else as they were found.
+    /// Sorts by severity, the highest first. Findings of the same severity keep their order.
     pub fn sort(findings: &mut [Self]) {
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.gravity));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     }
 }
 
@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gravest_come_first_and_equals_keep_their_order() {
-        let new = |gravity, what: &str| Finding::new(gravity, "x", what, "", "");
+    fn critical_findings_come_first_and_equal_ones_keep_their_order() {
+        let new = |severity, what: &str| Finding::new(severity, "x", what, "", "");
         let mut findings = [
-            Finding::fine("x", "a", ""),
-            new(Gravity::Warning, "b"),
-            new(Gravity::Grave, "c"),
-            new(Gravity::Note, "d"),
-            new(Gravity::Warning, "e"),
+            Finding::ok("x", "a", ""),
+            new(Severity::Warning, "b"),
+            new(Severity::Critical, "c"),
+            new(Severity::Note, "d"),
+            new(Severity::Warning, "e"),
         ];
         Finding::sort(&mut findings);
         assert_eq!(findings.map(|finding| finding.what).join(""), "cbeda");

@@ -1,17 +1,17 @@
-//! The error for a value from outside that does not construct: it names the field and what is wrong with it.
+//! The error for an invalid value: it names the field and the problem.
 
-/// A value was refused. `field` is the name a user wrote; `problem` says which limit it broke.
+/// An invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Invalid {
-    /// The field as the user knows it, for instance `maxAttempts`.
+    /// The field as the user knows it, for example `maxAttempts`.
     pub field: &'static str,
-    /// What is wrong and what would be right.
+    /// What is wrong, and which values are valid.
     pub problem: String,
 }
 
 impl Invalid {
-    /// Names a field and its problem.
+    /// An invalid value of `field`.
     pub fn new(field: &'static str, problem: impl Into<String>) -> Self {
         Self { field, problem: problem.into() }
     }

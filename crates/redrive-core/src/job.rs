@@ -1,4 +1,4 @@
-//! The durable row: a job, the lease on one attempt, and the log of attempts.
+//! A job as a store keeps it, the lease on one attempt, and the attempt log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,17 @@ use uuid::Uuid;
 
 use crate::invalid::Invalid;
 use crate::lifecycle::State;
-use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX, check_text};
+use crate::limits::{HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX, check_text};
 use crate::names::{IdempotencyKey, Kind, Queue, Tenant, UniqueKey, WorkerId};
 use crate::policy::{Policy, PolicyRef};
-use crate::quota::Partition;
-use crate::steps::{Await, Parent};
+use crate::queue_limits::Partition;
+use crate::reason::Reason;
+use crate::steps::{Parent, WaitCondition};
 use crate::time::Timestamp;
-use crate::verdict::{Reason, Run};
+use crate::verdict::Run;
 
-/// A job's identity: a version 7 UUID made by whoever enqueues it, so that a repeated enqueue makes no double and
-/// newer jobs have greater ids.
+/// The identity of a job: a version 7 UUID that the caller creates, so that a repeated enqueue adds no second job and newer jobs
+/// have greater ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub Uuid);
@@ -37,28 +38,28 @@ impl FromStr for JobId {
     }
 }
 
-/// Counts the leases on a job. A write under an older epoch than the row's changes nothing.
+/// Counts the leases of a job. A write with an older epoch than the stored one changes nothing.
 pub type Epoch = u64;
 
 /// The right to settle one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
-    /// The job.
+    /// The leased job.
     pub id: JobId,
-    /// The epoch under which the lease was taken.
+    /// The epoch of the job when the lease was granted.
     pub epoch: Epoch,
 }
 
-/// How urgent a job is, from 0 to 9; higher ones are claimed first.
+/// The priority of a job, from 0 to 9. Jobs with a higher priority are claimed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
 impl Priority {
-    /// The most urgent.
+    /// The highest priority.
     pub const MAX: Self = Self(9);
 
-    /// Takes a number from 0 to 9.
+    /// Accepts a number from 0 to 9.
     pub fn new(priority: u8) -> Result<Self, Invalid> {
         if priority <= Self::MAX.0 {
             Ok(Self(priority))
@@ -67,7 +68,7 @@ impl Priority {
         }
     }
 
-    /// The number.
+    /// The priority as a number from 0 to 9.
     pub fn get(self) -> u8 {
         self.0
     }
@@ -105,7 +106,7 @@ pub enum Start {
 }
 
 impl Start {
-    /// The instant, once the store knows its `now`. Beyond a year is refused.
+    /// The due time at the store's `now`. Rejects times more than a year ahead.
     pub fn resolve(self, now: Timestamp) -> Result<Timestamp, Invalid> {
         let at = match self {
             Self::Now => now,
@@ -118,7 +119,7 @@ impl Start {
         Ok(at)
     }
 
-    /// Refuses what is too far ahead at any time. For an instant only the store's clock can tell.
+    /// Rejects a wait of more than a year. Only the store's clock can check an instant.
     pub fn check(self) -> Result<(), Invalid> {
         match self {
             Self::After(wait) if wait > HORIZON => Err(Self::too_far()),
@@ -126,7 +127,7 @@ impl Start {
         }
     }
 
-    /// The refusal of what is too far ahead.
+    /// The error for a start that is too far ahead.
     pub fn too_far() -> Invalid {
         Invalid::new("runAt", "must be at most one year ahead")
     }
@@ -135,42 +136,42 @@ impl Start {
 /// A job to enqueue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
-    /// Its identity, made by the caller.
+    /// The identity, which the caller creates.
     pub id: JobId,
-    /// Whose it is.
+    /// The tenant that the job belongs to.
     pub tenant: Tenant,
-    /// Which queue it waits in.
+    /// The queue of the job.
     pub queue: Queue,
-    /// What it is.
+    /// The kind, which selects the handler.
     pub kind: Kind,
-    /// How urgent it is.
+    /// The priority of the job.
     pub priority: Priority,
-    /// The policy to decide by; it must be in the store.
+    /// The retry policy. It must be in the store.
     pub policy: PolicyRef,
-    /// What the handler gets.
+    /// The input of the handler.
     pub payload: Vec<u8>,
-    /// Makes the enqueue repeatable.
+    /// Makes a repeated enqueue return the first job.
     pub idempotency: Option<Idempotency>,
-    /// Makes it the only one under a key.
+    /// Makes the job the only one with a key, for as long as its rule says.
     pub unique: Option<Unique>,
-    /// Which jobs of its queue it shares bounds or an order with.
+    /// The partition, whose jobs share limits and possibly an order.
     pub partition: Option<Partition>,
-    /// Whose child it is.
+    /// The parent, if the job is a child.
     pub parent: Option<Parent>,
-    /// When it is first due.
+    /// When the job is first due.
     pub start: Start,
-    /// How long one attempt may take; the policy's or worker's limit when absent.
+    /// How long one attempt may take. If absent, the limit of the policy or the worker applies.
     pub timeout: Option<Duration>,
-    /// How long a claim of it is leased; the worker's lease when absent.
+    /// How long a lease lasts. If absent, the worker's lease applies.
     pub lease: Option<Duration>,
-    /// What it is about, for lists: where a delivery goes.
-    pub subject: Option<String>,
-    /// Free text of the caller's, usually JSON, kept beside the payload.
+    /// The address of a delivery, or what another kind of job works on. Lists show it.
+    pub target: Option<String>,
+    /// Free text of the caller, usually JSON.
     pub metadata: Option<String>,
 }
 
 impl NewJob {
-    /// A job with defaults for everything but these.
+    /// A job with defaults for everything else.
     pub fn new(id: JobId, kind: Kind, policy: PolicyRef, payload: Vec<u8>) -> Self {
         Self {
             id,
@@ -187,12 +188,12 @@ impl NewJob {
             start: Start::Now,
             timeout: None,
             lease: None,
-            subject: None,
+            target: None,
             metadata: None,
         }
     }
 
-    /// Refuses what no store would take.
+    /// Checks the limits that every store has.
     pub fn check(&self) -> Result<(), Invalid> {
         let length = self.payload.len();
         if length > PAYLOAD_BYTES_MAX {
@@ -202,22 +203,22 @@ impl NewJob {
         if self.metadata.as_ref().is_some_and(|text| text.len() > PAYLOAD_BYTES_MAX) {
             return Err(Invalid::new("metadata", format!("at most {PAYLOAD_BYTES_MAX} bytes are allowed")));
         }
-        if self.subject.as_ref().is_some_and(|text| text.len() > SUBJECT_BYTES_MAX) {
-            return Err(Invalid::new("subject", format!("at most {SUBJECT_BYTES_MAX} bytes are allowed")));
+        if self.target.as_ref().is_some_and(|text| text.len() > TARGET_BYTES_MAX) {
+            return Err(Invalid::new("target", format!("at most {TARGET_BYTES_MAX} bytes are allowed")));
         }
         if self.idempotency.is_some() && self.unique.is_some() {
             return Err(Invalid::new("uniqueKey", "cannot be combined with an idempotency key"));
         }
         check_text("metadata", self.metadata.as_deref())?;
-        check_text("subject", self.subject.as_deref())?;
+        check_text("target", self.target.as_deref())?;
         if self.lease.is_some_and(|lease| !(LEASE_MIN..=LEASE_MAX).contains(&lease)) {
             return Err(Invalid::new("lease", format!("must be from {LEASE_MIN:?} to {LEASE_MAX:?}")));
         }
         Ok(())
     }
 
-    /// Makes the enqueue repeatable under `key`, with what it asks for as the fingerprint: queue, kind, priority,
-    /// payload and the policy's name. Its version is left out, so that a repeat after an edit is still the same request.
+    /// Sets an idempotency key, with a fingerprint of queue, kind, priority, payload and the policy's name. The fingerprint leaves out
+    /// the policy's version, so that a repeat after a change of the policy is still the same request.
     pub fn with_key(mut self, key: IdempotencyKey) -> Self {
         let mut hash = Sha256::new();
         for part in [self.queue.as_str(), self.kind.as_str(), self.policy.name.as_str()] {
@@ -231,116 +232,131 @@ impl NewJob {
     }
 }
 
-/// A key and what was asked for under it.
+/// An idempotency key and a fingerprint of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The key, unique within the tenant for as long as its job is kept.
+    /// The key, unique within the tenant while the store keeps the job.
     pub key: IdempotencyKey,
-    /// Tells a repeat from a different request under the same key.
+    /// Distinguishes a repeat from a different request with the same key.
     pub fingerprint: [u8; 32],
 }
 
-/// A key of which a tenant has one job of a kind.
+/// A key that at most one job of a tenant and kind has.
 ///
-/// It is looked at when a job is enqueued and never again, so that no retry and no redrive is ever held up by it.
+/// Stores check it when a job is enqueued and never again, so that it never delays a retry or a redrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unique {
     /// The key.
     pub key: UniqueKey,
-    /// For how long, and what happens to a second one.
+    /// How long the key is taken, and what happens to a second job.
     pub rule: UniqueRule,
 }
 
-/// For how long a key has one job, and what happens to a second one.
+/// How long a unique key is taken, and what happens to a second job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UniqueRule {
-    /// Until the job has ended; a second one finds the first.
+    /// Until the job has ended. A second enqueue returns the first job.
     Live,
-    /// For this long from the first one's enqueue, whatever becomes of it; a second one finds the first.
+    /// For this long from the enqueue of the first job, even if that job ends or is removed. A second enqueue returns the first job.
     For(Duration),
-    /// Until its first attempt; a second one replaces what the first would have done, and when: payload, metadata, subject,
-    /// policy, timeout, lease and start.
+    /// Until the first attempt. A second enqueue replaces payload, metadata, target, policy, timeout, lease and start of the first job.
     Replace,
 }
 
-/// A job as the store has it.
+/// A job as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Its identity.
+    /// The identity.
     pub id: JobId,
-    /// Whose it is.
+    /// The tenant that the job belongs to.
     pub tenant: Tenant,
-    /// Which queue it is in.
+    /// The queue of the job.
     pub queue: Queue,
-    /// What it is.
+    /// The kind, which selects the handler.
     pub kind: Kind,
-    /// Where it is in its life.
+    /// The state of the job.
     pub state: State,
-    /// How urgent it is.
+    /// The priority of the job.
     pub priority: Priority,
-    /// The policy it was created with.
+    /// The policy that the job was created with.
     pub policy: PolicyRef,
-    /// What the handler gets.
+    /// The input of the handler.
     pub payload: Vec<u8>,
-    /// What makes its enqueue repeatable.
+    /// The idempotency key.
     pub key: Option<IdempotencyKey>,
-    /// What it is about, for lists.
-    pub subject: Option<String>,
-    /// Free text of the caller's.
+    /// The address of a delivery, or what another kind of job works on.
+    pub target: Option<String>,
+    /// Free text of the caller.
     pub metadata: Option<String>,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
-    /// How long a claim of it is leased; the worker's lease when absent.
+    /// How long a lease lasts. If absent, the worker's lease applies.
     pub lease: Option<Duration>,
-    /// Which jobs of its queue it shares bounds or an order with.
+    /// The partition, whose jobs share limits and possibly an order.
     pub partition: Option<Partition>,
-    /// Whose child it is.
+    /// The parent, if the job is a child.
     pub parent: Option<Parent>,
-    /// What it waits for, while it waits.
-    pub awaits: Option<Await>,
-    /// An operator holds it: no further attempt is made.
-    pub held: bool,
-    /// Which run it is: 1, and one more for each redrive.
+    /// The condition that the job waits for.
+    pub awaits: Option<WaitCondition>,
+    /// Whether an operator has paused the job. While it is paused, no further attempt starts.
+    pub paused: bool,
+    /// The number of the run: 1, plus one for each redrive.
     pub run: u32,
     /// Attempts charged in this run.
     pub attempt: u32,
-    /// Counts its leases.
+    /// Counts the leases of the job.
     pub epoch: Epoch,
-    /// When it was enqueued.
+    /// When the job was enqueued.
     pub created_at: Timestamp,
-    /// When this run was first due, moved on by the time it slept by choice; the budget counts from here.
+    /// When this run was first due, plus the time that it slept or waited since. The time budget starts here.
     pub began_at: Timestamp,
-    /// When it is due; meaningful while it is pending or retrying.
+    /// When a pending or retrying job is due. When a waiting job started to wait.
     pub next_run_at: Timestamp,
     /// When the current or last attempt was claimed.
     pub started_at: Option<Timestamp>,
-    /// When the lease runs out, while it is running.
+    /// When the lease of a running job runs out.
     pub lease_until: Option<Timestamp>,
-    /// Who holds or last held the lease.
+    /// The worker that holds or last held the lease.
     pub worker: Option<WorkerId>,
-    /// The last actual wait between two attempts of this run.
+    /// The last wait between two attempts of this run.
     pub wait: Option<Duration>,
-    /// Someone asked for its end while it was running.
+    /// Whether someone cancelled the job while it was running.
     pub cancel_requested: bool,
-    /// When it ended.
+    /// When the job ended.
     pub finished_at: Option<Timestamp>,
-    /// What the handler returned.
+    /// The output of the handler.
     pub output: Option<Vec<u8>>,
     /// The last failure.
     pub last_error: Option<String>,
-    /// With which number the other side last answered: an HTTP status or a gRPC code.
+    /// The HTTP status or gRPC code of the last response.
     pub last_status: Option<u16>,
-    /// Why it is dead.
+    /// Why the job is dead.
     pub reason: Option<Reason>,
 }
 
 impl Job {
-    /// The lease this row was returned under.
+    /// The current lease.
     pub fn lease(&self) -> Lease {
         Lease { id: self.id, epoch: self.epoch }
     }
 
-    /// What the decision looks at.
+    /// The state to show for the job. The store keeps a job as pending if its due time ends its sleep, its snooze or its wait;
+    /// until then the job is shown as waiting.
+    pub fn shown_state(&self, now: Timestamp) -> State {
+        let has_not_started = matches!(self.state, State::Pending | State::Retrying);
+        if has_not_started && (self.awaits.is_some() || self.has_timer(now)) {
+            State::Waiting
+        } else {
+            self.state
+        }
+    }
+
+    /// Whether an attempt postponed the job, and the time has not passed.
+    fn has_timer(&self, now: Timestamp) -> bool {
+        self.state == State::Pending && self.started_at.is_some() && self.next_run_at > now
+    }
+
+    /// The input of the decision about the current attempt.
     pub fn as_run<'a>(&self, policy: &'a Policy, estimated_call: Duration) -> Run<'a> {
         Run {
             policy,
@@ -352,20 +368,20 @@ impl Job {
     }
 }
 
-/// What a worker says about the attempt it settles; the store adds what the settlement came to.
+/// The worker's report about an attempt. The store adds the result of the settlement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// The run.
+pub struct AttemptReport {
+    /// The number of the run, from 1.
     pub run: u32,
-    /// The attempt within the run, from 1.
+    /// The number of the attempt within the run, from 1.
     pub attempt: u32,
-    /// When it was claimed.
+    /// When the attempt was claimed.
     pub started_at: Timestamp,
-    /// How long it took.
+    /// How long the attempt took.
     pub duration: Duration,
-    /// [`crate::Outcome::name`] of how it ended.
+    /// The outcome, as [`crate::Outcome::name`].
     pub outcome: String,
-    /// What went wrong.
+    /// The error, if the attempt failed.
     pub error: Option<String>,
     /// More evidence, as JSON.
     pub detail: Option<String>,
@@ -374,15 +390,15 @@ pub struct Entry {
 /// An attempt in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attempt {
-    /// The epoch that was settled; unique within the job and growing.
+    /// The epoch of the attempt, unique within the job and increasing.
     pub epoch: Epoch,
-    /// What the worker said.
-    pub entry: Entry,
-    /// Who settled it.
+    /// The worker's report.
+    pub entry: AttemptReport,
+    /// The worker that settled the attempt.
     pub worker: Option<WorkerId>,
-    /// The state that the settlement led to.
+    /// The state of the job after the settlement.
     pub led_to: State,
-    /// The wait that was planned.
+    /// The wait before the next attempt.
     pub wait: Option<Duration>,
     /// When the next attempt is due.
     pub next_run_at: Option<Timestamp>,
@@ -409,12 +425,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_sees_what_the_request_asks_for_and_not_who_asks() {
-        let print =
+    fn a_fingerprint_covers_the_content_of_a_request_but_not_its_id_start_or_policy_version() {
+        let fingerprint =
             |job: NewJob| job.with_key(IdempotencyKey::new("k").unwrap()).idempotency.unwrap().fingerprint;
         let later = PolicyRef { version: std::num::NonZeroU32::MAX, ..job().policy };
         let same = NewJob { id: JobId(Uuid::max()), start: Start::After(HORIZON), policy: later, ..job() };
-        assert_eq!(print(same), print(job()));
+        assert_eq!(fingerprint(same), fingerprint(job()));
         let others = [
             NewJob { payload: b"other".to_vec(), ..job() },
             NewJob { kind: Kind::new("other").unwrap(), ..job() },
@@ -422,7 +438,7 @@ mod tests {
             NewJob { priority: Priority::MAX, ..job() },
         ];
         for other in others {
-            assert_ne!(print(other), print(job()));
+            assert_ne!(fingerprint(other), fingerprint(job()));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The pure heart of redrive: when to try again, what follows an attempt, and what a store must guarantee.
+//! The pure part of redrive: retry policies, the decision after each attempt, and the guarantees of a store.
 //!
-//! Nothing here does I/O, reads a clock or rolls dice: `now` and [`Chance`] are arguments. The life of a job is
-//! [`lifecycle::transition`], what follows an attempt is [`verdict::decide`], and both exist once.
+//! Nothing here does I/O, reads a clock or draws random numbers: `now` and [`RandomSource`] are arguments. The state
+//! machine is [`lifecycle::transition`], and the decision after an attempt is [`verdict::decide`]. Both exist once.
 
+pub mod capacity;
 pub mod catalog;
-pub mod chance;
 pub mod finding;
 pub mod invalid;
 pub mod job;
@@ -15,20 +15,23 @@ pub mod manual_clock;
 pub mod names;
 pub mod panics;
 pub mod policy;
-pub mod quota;
+pub mod queue_limits;
+pub mod random;
+pub mod reason;
 pub mod records;
-pub mod rooms;
+pub mod sensitive;
 pub mod steps;
 pub mod store;
+pub mod text;
 pub mod time;
 pub mod transfer;
 pub mod verdict;
 
-pub use chance::Chance;
-pub use finding::{Finding, Gravity};
+pub use finding::{Finding, Severity};
 pub use invalid::Invalid;
 pub use job::{
-    Attempt, Entry, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start, Unique, UniqueRule,
+    Attempt, AttemptReport, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start, Unique,
+    UniqueRule,
 };
 pub use lifecycle::State;
 pub use manual_clock::ManualClock;
@@ -37,12 +40,14 @@ pub use names::{
 };
 pub use panics::{CatchPanic, Panic};
 pub use policy::{Backoff, Eligibility, Fraction, Jitter, MaxAttempts, Policy, PolicyRef};
-pub use quota::{Order, Partition, Quota};
-pub use records::Records;
-pub use steps::{Await, Parent, Steps};
+pub use queue_limits::{Order, Partition, QueueLimits};
+pub use random::RandomSource;
+pub use reason::Reason;
+pub use records::{RecordStore, Records};
+pub use steps::{Parent, Steps, WaitCondition};
 pub use store::{Store, StoreError};
 pub use time::{Clock, Timestamp};
 pub use transfer::Transfer;
 pub use verdict::{
-    Deferral, DeferralScope, Failure, Fault, Outcome, Reason, Run, Verdict, Wait, admit, decide,
+    Deferral, DeferralScope, Failure, FailureKind, Outcome, Run, Verdict, Wait, admit, decide,
 };

@@ -1,4 +1,4 @@
-//! The only state machine: which state follows which, and by what event.
+//! The state machine of jobs: which event leads from which state to which. It exists only here.
 
 use std::fmt;
 
@@ -6,62 +6,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::Invalid;
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum State {
-    /// Due at `next_run_at` for an attempt that follows no failure.
+    /// Due at `next_run_at`. No attempt of this run has failed since it last became pending.
     Pending = 0,
-    /// Due at `next_run_at` for an attempt that follows a failure.
+    /// Due at `next_run_at`, after a failed attempt.
     Retrying = 1,
     /// Leased by a worker.
     Running = 2,
-    /// Set aside by its handler until something resumes it.
+    /// Waits for a signal, its children, a free slot or the end of a pause.
     Waiting = 3,
-    /// Ended well.
+    /// Ended with success.
     Succeeded = 4,
-    /// Beyond help until someone drives it again.
+    /// Failed for good. An operator can redrive or discard it.
     Dead = 5,
-    /// Ended by request.
+    /// Ended because someone cancelled it.
     Cancelled = 6,
 }
 
-/// What happens to a job.
+/// An event in the life of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A worker takes the lease.
     Claim,
-    /// The lease ran out and another worker takes it over.
+    /// The lease ran out, and another worker takes it over.
     Reclaim,
     /// The attempt succeeded.
     Complete,
     /// The attempt failed and another one is planned.
     Retry,
-    /// The handler asked to be run later.
+    /// The handler asks to run again later.
     Snooze,
-    /// Something holds the handler back until later.
-    Park,
+    /// A gate holds the job back until later.
+    Hold,
     /// The worker hands the lease back.
     Release,
-    /// The handler waits for something outside.
+    /// The handler waits for a signal or its children.
     Wait,
-    /// What it waited for has come.
+    /// The wait is over.
     Resume,
-    /// An operator sets it aside.
-    Hold,
+    /// An operator pauses the job.
+    Pause,
     /// The attempt failed for good.
     DeadLetter,
-    /// Someone asked for an end.
+    /// Someone cancels the job.
     Cancel,
-    /// An operator drives a dead job again.
+    /// An operator gives a dead job a new run.
     Redrive,
 }
 
 /// The state that follows `state` when `event` happens.
 pub fn transition(state: State, event: Event) -> Result<State, IllegalTransition> {
     use Event::{
-        Cancel, Claim, Complete, DeadLetter, Hold, Park, Reclaim, Redrive, Release, Resume, Retry, Snooze,
+        Cancel, Claim, Complete, DeadLetter, Hold, Pause, Reclaim, Redrive, Release, Resume, Retry, Snooze,
         Wait,
     };
     use State::{Cancelled, Dead, Pending, Retrying, Running, Succeeded, Waiting};
@@ -69,35 +69,36 @@ pub fn transition(state: State, event: Event) -> Result<State, IllegalTransition
         (Pending | Retrying, Claim) | (Running, Reclaim) => Ok(Running),
         (Running, Complete) => Ok(Succeeded),
         (Running, Retry) => Ok(Retrying),
-        (Running, Snooze | Park | Release) | (Waiting, Resume) | (Dead, Redrive) => Ok(Pending),
-        (Running, Wait) | (Pending | Retrying, Hold) => Ok(Waiting),
+        (Running, Snooze | Hold | Release) | (Waiting, Resume) | (Dead, Redrive) => Ok(Pending),
+        (Running, Wait) | (Pending | Retrying, Pause) => Ok(Waiting),
         (Running, DeadLetter) => Ok(Dead),
         (Pending | Retrying | Waiting | Running, Cancel) => Ok(Cancelled),
         (
             Pending | Retrying,
-            Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | DeadLetter | Redrive,
+            Reclaim | Complete | Retry | Snooze | Hold | Release | Wait | Resume | DeadLetter | Redrive,
         )
-        | (Running, Claim | Resume | Hold | Redrive)
+        | (Running, Claim | Resume | Pause | Redrive)
         | (
             Waiting,
-            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Hold | DeadLetter | Redrive,
+            Claim | Reclaim | Complete | Retry | Snooze | Hold | Release | Wait | Pause | DeadLetter
+            | Redrive,
         )
         | (Succeeded | Cancelled, _)
         | (
             Dead,
-            Claim | Reclaim | Complete | Retry | Snooze | Park | Release | Wait | Resume | Hold | DeadLetter
+            Claim | Reclaim | Complete | Retry | Snooze | Hold | Release | Wait | Resume | Pause | DeadLetter
             | Cancel,
         ) => Err(IllegalTransition { state, event }),
     }
 }
 
-/// An event that cannot happen in a state.
+/// An event that is not allowed in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {state} cannot {event:?}")]
 pub struct IllegalTransition {
-    /// The state the job is in.
+    /// The state of the job.
     pub state: State,
-    /// The event that was refused.
+    /// The event.
     pub event: Event,
 }
 
@@ -113,27 +114,27 @@ impl State {
         Self::Cancelled,
     ];
 
-    /// Whether a claim may take it once it is due.
+    /// Whether a claim may take the job once it is due.
     pub fn is_claimable(self) -> bool {
         matches!(self, Self::Pending | Self::Retrying)
     }
 
-    /// Whether it has ended; retention counts from then.
+    /// Whether the job has ended. Its retention starts then.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Dead | Self::Cancelled)
     }
 
-    /// The number that stores keep; it never changes meaning.
+    /// The number that stores write. It never changes its meaning.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The state with that number.
+    /// The state with this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// The name that people read.
+    /// The name in the API, the command line and the console.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -172,18 +173,18 @@ impl Event {
         Self::Complete,
         Self::Retry,
         Self::Snooze,
-        Self::Park,
+        Self::Hold,
         Self::Release,
         Self::Wait,
         Self::Resume,
-        Self::Hold,
+        Self::Pause,
         Self::DeadLetter,
         Self::Cancel,
         Self::Redrive,
     ];
 }
 
-/// The state machine as a Mermaid diagram, one arrow for each legal transition; `docs/lifecycle.md` holds it.
+/// The state machine as a Mermaid diagram, with one arrow for each allowed transition. `docs/lifecycle.md` contains it.
 pub fn diagram() -> String {
     let mut lines = vec!["stateDiagram-v2".to_owned(), "    [*] --> pending: enqueue".to_owned()];
     for state in State::ALL {
@@ -199,7 +200,7 @@ pub fn diagram() -> String {
 }
 
 impl Event {
-    /// The arrow's label: a job leaves `running` only by a settlement, under its lease.
+    /// The label of an arrow. A job leaves `running` only by a settlement under its lease.
     fn label(self, from: State) -> String {
         let settles = from == State::Running && self != Self::Reclaim;
         if settles { format!("settle({self:?})") } else { format!("{self:?}").to_lowercase() }
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_leaves_running_only_by_a_settlement_and_a_final_state_only_by_redrive() {
+    fn a_job_enters_running_only_by_a_claim_and_leaves_a_final_state_only_by_a_redrive() {
         for state in State::ALL {
             for event in Event::ALL {
                 let Ok(next) = transition(state, event) else {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_names_lead_back() {
+    fn codes_and_names_convert_back_to_their_state() {
         for state in State::ALL {
             assert_eq!(State::from_code(state.code()), Some(state));
             assert_eq!(state.name().parse(), Ok(state));
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!("gone".parse::<State>().unwrap_err().field, "state");
     }
 
-    /// The guide's picture is the code's: `UPDATE_DOCS=1 cargo test` writes it anew.
+    /// `UPDATE_DOCS=1 cargo test` writes the current diagram into the page.
     #[test]
     fn the_diagram_in_the_docs_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lifecycle.md");
@@ -250,7 +251,7 @@ mod tests {
         }
         assert!(
             page == current,
-            "docs/lifecycle.md has drifted: run UPDATE_DOCS=1 cargo test -p redrive-core"
+            "docs/lifecycle.md is out of date: run UPDATE_DOCS=1 cargo test -p redrive-core"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Lists of jobs and attempts: what to show, and page after page of it.
+//! Lists of jobs and attempts: filters, pages and cursors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use crate::lifecycle::State;
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::names::{IdempotencyKey, Kind, PolicyName, Queue, Tenant};
 use crate::policy::PolicyRef;
+use crate::reason::Reason;
 use crate::store::{Store, StoreError};
 use crate::time::Timestamp;
-use crate::verdict::Reason;
 
-/// Which jobs to list; what is absent does not narrow.
+/// The conditions that a listed job must meet. An absent field sets no condition.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Filter {
-    /// In one of these states; none means all.
+    /// In one of these states. Empty means all.
     pub states: Vec<State>,
     /// Of this tenant.
     pub tenant: Option<Tenant>,
@@ -28,11 +28,11 @@ pub struct Filter {
     pub policy: Option<PolicyRef>,
     /// Under any version of a policy of this name.
     pub policy_name: Option<PolicyName>,
-    /// About something that starts like this.
-    pub subject: Option<String>,
+    /// With a target that starts with this text.
+    pub target: Option<String>,
     /// Dead for this reason.
     pub reason: Option<Reason>,
-    /// With this key.
+    /// With this idempotency key.
     pub key: Option<IdempotencyKey>,
     /// Enqueued at or after this instant.
     pub created_from: Option<Timestamp>,
@@ -45,7 +45,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether `job` is one of them.
+    /// Whether `job` meets all conditions.
     pub fn matches(&self, job: &Job) -> bool {
         fn is<T: PartialEq>(wanted: Option<&T>, actual: &T) -> bool {
             wanted.is_none_or(|wanted| wanted == actual)
@@ -59,21 +59,21 @@ impl Filter {
             && self.created_from.is_none_or(|from| job.created_at >= from)
             && self.created_before.is_none_or(|before| job.created_at < before)
             && self.policy_name.as_ref().is_none_or(|name| job.policy.name == *name)
-            && self.subject.as_ref().is_none_or(|start| is_about(job, start))
+            && self.target.as_ref().is_none_or(|start| target_starts_with(job, start))
             && self.reason.is_none_or(|reason| job.reason == Some(reason))
             && self.finished_from.is_none_or(|from| job.finished_at.is_some_and(|at| at >= from))
             && self.finished_before.is_none_or(|before| job.finished_at.is_some_and(|at| at < before))
     }
 }
 
-fn is_about(job: &Job, start: &str) -> bool {
-    job.subject.as_ref().is_some_and(|subject| subject.starts_with(start))
+fn target_starts_with(job: &Job, start: &str) -> bool {
+    job.target.as_ref().is_some_and(|target| target.starts_with(start))
 }
 
-/// Which page of a list.
+/// A request for one page of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Where the page before ended.
+    /// The end of the previous page.
     pub after: Option<Cursor>,
     /// At most this many items, from 1 to [`PAGE_ITEMS_MAX`].
     pub limit: usize,
@@ -85,7 +85,7 @@ impl PageRequest {
         Self { after: None, limit }
     }
 
-    /// Refuses a limit out of range.
+    /// Rejects a limit that is out of range.
     pub fn check(&self) -> Result<(), Invalid> {
         if (1..=PAGE_ITEMS_MAX).contains(&self.limit) {
             Ok(())
@@ -95,7 +95,7 @@ impl PageRequest {
     }
 }
 
-/// Where a page ended. Its text is opaque to users and safe to accept from them.
+/// The end of a page. Its text is opaque to users and safe to accept from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cursor {
     /// After this job.
@@ -105,7 +105,7 @@ pub enum Cursor {
 }
 
 impl Cursor {
-    /// The job it stands at; a cursor of another list is refused.
+    /// The last job of the page. Rejects a cursor of another list.
     pub fn job(self) -> Result<JobId, Invalid> {
         match self {
             Self::Job(id) => Ok(id),
@@ -113,7 +113,7 @@ impl Cursor {
         }
     }
 
-    /// The attempt it stands at; a cursor of another list is refused.
+    /// The last attempt of the page. Rejects a cursor of another list.
     pub fn attempt(self) -> Result<Epoch, Invalid> {
         match self {
             Self::Attempt(epoch) => Ok(epoch),
@@ -146,15 +146,15 @@ impl FromStr for Cursor {
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
-    /// Its items.
+    /// The items of the page, at most as many as the request allows.
     pub items: Vec<T>,
-    /// Where to go on; none means that this was the last page.
+    /// The start of the next page. None on the last page.
     pub next: Option<Cursor>,
 }
 
 impl<T> Page<T> {
-    /// Makes a page of `limit` from items fetched with one to spare; the spare one says that there is more.
-    pub fn cut(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> Cursor) -> Self {
+    /// A page of `limit` items, made from up to `limit + 1` items. The additional item shows that there is another page.
+    pub fn from_items(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> Cursor) -> Self {
         let more = items.len() > limit;
         items.truncate(limit);
         let next = if more { items.last().map(cursor) } else { None };
@@ -163,55 +163,55 @@ impl<T> Page<T> {
 }
 
 impl Page<Job> {
-    /// Makes a page of `limit` from rows fetched with one to spare. A row without a job could not be read: it is left out, and
-    /// the list goes on behind it.
-    pub fn cut_rows(rows: Vec<(JobId, Option<Job>)>, limit: usize) -> Self {
-        let Page { items, next } = Page::cut(rows, limit, |(id, _)| Cursor::Job(*id));
+    /// A page of `limit` items, made from up to `limit + 1` rows. A row without a job is damaged: the page leaves it out and continues
+    /// after it.
+    pub fn from_rows(rows: Vec<(JobId, Option<Job>)>, limit: usize) -> Self {
+        let Page { items, next } = Page::from_items(rows, limit, |(id, _)| Cursor::Job(*id));
         Self { items: items.into_iter().filter_map(|(_, job)| job).collect(), next }
     }
 }
 
-/// What a look of bounded cost has brought.
+/// The result of a search with bounded cost.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Looked {
-    /// The jobs that match. It may be short, or empty, while there is more to look at.
+pub struct SearchPage {
+    /// The jobs that match. The page may be short, or even empty, although there is a next page.
     pub page: Page<Job>,
-    /// How many jobs were looked at for it.
-    pub looked_at: usize,
+    /// The number of jobs that were examined.
+    pub examined: usize,
 }
 
-/// A look by lists of everything, or of dead letters, which every store finds by themselves: right for any store, and as fast
-/// as reading whole jobs is.
-pub async fn look_by_lists<S: Store + ?Sized>(
+/// A search that lists all jobs, or all dead letters, and filters them. It is correct for every store, but reads whole
+/// jobs.
+pub async fn search_by_listing<S: Store + ?Sized>(
     store: &S,
     filter: &Filter,
     page: PageRequest,
-    most: usize,
-) -> Result<Looked, StoreError> {
+    examined_max: usize,
+) -> Result<SearchPage, StoreError> {
     page.check()?;
     let dead = filter.states == [State::Dead];
     let all = Filter { states: if dead { vec![State::Dead] } else { Vec::new() }, ..Filter::default() };
-    let (mut items, mut looked_at, mut after) = (Vec::new(), 0, page.after);
-    while looked_at < most {
-        let limit = (most - looked_at).min(PAGE_ITEMS_MAX);
+    let (mut items, mut examined, mut after) = (Vec::new(), 0, page.after);
+    while examined < examined_max {
+        let limit = (examined_max - examined).min(PAGE_ITEMS_MAX);
         let read = store.list(all.clone(), PageRequest { after, limit }).await?;
         for job in read.items {
-            looked_at += 1;
+            examined += 1;
             after = Some(Cursor::Job(job.id));
             if filter.matches(&job) {
                 items.push(job);
             }
             if items.len() == page.limit {
-                return Ok(Looked { page: Page { items, next: after }, looked_at });
+                return Ok(SearchPage { page: Page { items, next: after }, examined });
             }
         }
-        // Where the list says it goes on, even if it brought nothing.
+        // A list may be empty and still have a next page.
         after = read.next;
         if after.is_none() {
-            return Ok(Looked { page: Page { items, next: None }, looked_at });
+            return Ok(SearchPage { page: Page { items, next: None }, examined });
         }
     }
-    Ok(Looked { page: Page { items, next: after }, looked_at })
+    Ok(SearchPage { page: Page { items, next: after }, examined })
 }
 
 #[cfg(test)]
@@ -219,16 +219,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_goes_on_behind_rows_that_cannot_be_read() {
+    fn a_page_continues_after_rows_that_cannot_be_read() {
         let id = |n: u128| JobId(uuid::Uuid::from_u128(n));
         let rows = |ids: &[u128]| ids.iter().map(|n| (id(*n), None)).collect::<Vec<_>>();
-        let page = Page::cut_rows(rows(&[9, 8, 7]), 2);
+        let page = Page::from_rows(rows(&[9, 8, 7]), 2);
         assert_eq!((page.items, page.next), (Vec::new(), Some(Cursor::Job(id(8)))));
-        assert_eq!(Page::cut_rows(rows(&[9, 8]), 2).next, None);
+        assert_eq!(Page::from_rows(rows(&[9, 8]), 2).next, None);
     }
 
     #[test]
-    fn a_cursor_survives_its_text_and_a_forged_one_is_refused() {
+    fn a_cursor_parses_back_from_its_text_and_a_forged_one_is_rejected() {
         for cursor in [Cursor::Job(JobId(uuid::Uuid::max())), Cursor::Attempt(77)] {
             assert_eq!(cursor.to_string().parse(), Ok(cursor));
         }

@@ -1,4 +1,4 @@
-//! A clock that moves only when it is told to, for tests of ours and of users.
+//! A clock for tests, which moves only on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::time::{Clock, Timestamp, ceil_ms};
 
-/// Where every [`ManualClock`] starts: the first instant of 2026.
+/// The time at which every [`ManualClock`] starts: the beginning of 2026.
 pub const START: Timestamp = Timestamp::from_ms(1_767_225_600_000);
 
-/// A clock that moves only when it is told to. Clones share their time.
+/// A clock that moves only on request. Clones share their time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicI64>);
 
@@ -19,12 +19,12 @@ impl ManualClock {
         Self(Arc::new(AtomicI64::new(START.as_ms())))
     }
 
-    /// What it says.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_ms(self.0.load(Ordering::SeqCst))
     }
 
-    /// Moves on by `span`, rounded up to whole milliseconds.
+    /// Moves forward by `span`, rounded up to whole milliseconds.
     pub fn advance(&self, span: Duration) {
         self.0.fetch_add(ceil_ms(span), Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Names from outside: bounded, printable, cheap to clone.
+//! Names that users choose: of bounded length, printable, cheap to clone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes the name if it is of a legal length and has no control characters.
+            /// Accepts a name of a valid length without control characters.
             pub fn new(name: impl Into<Arc<str>>) -> Result<Self, Invalid> {
                 let name = name.into();
                 check($field, &name, $shortest, $longest)?;
@@ -58,27 +58,27 @@ macro_rules! name {
 }
 
 name!(
-    /// A queue: jobs in it can be claimed, paused and counted together.
+    /// The name of a queue.
     Queue, "queue", 1..=NAME_BYTES_MAX
 );
 name!(
-    /// What a job is: it selects the handler.
+    /// The kind of a job. It selects the handler.
     Kind, "kind", 1..=NAME_BYTES_MAX
 );
 name!(
-    /// Whose job it is. The empty tenant is the one of a single-tenant setup.
+    /// The tenant that a job belongs to. Installations with a single tenant use the empty name.
     Tenant, "tenant", 0..=NAME_BYTES_MAX
 );
 name!(
-    /// Makes an enqueue repeatable: the same key of the same tenant finds the first job again.
+    /// Makes a repeated enqueue of the same tenant return the first job.
     IdempotencyKey, "idempotencyKey", 1..=KEY_BYTES_MAX
 );
 name!(
-    /// Makes a job the only one of its tenant and kind, as its rule says.
+    /// At most one job of a tenant and kind holds this key. [`crate::UniqueRule`] says for how long.
     UniqueKey, "uniqueKey", 1..=KEY_BYTES_MAX
 );
 name!(
-    /// What jobs of a queue have in common that share bounds or an order.
+    /// Jobs of a queue with the same partition key share limits, and possibly an order.
     PartitionKey, "partition", 1..=KEY_BYTES_MAX
 );
 name!(
@@ -94,7 +94,7 @@ name!(
     PolicyName, "policyId", 1..=NAME_BYTES_MAX
 );
 name!(
-    /// Which worker holds a lease; shown to operators, never used to fence.
+    /// The name of a worker, for people. Fencing never uses it.
     WorkerId, "worker", 1..=NAME_BYTES_MAX
 );
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_name_says_which_field_and_why() {
+    fn an_invalid_name_is_rejected_with_its_field_and_the_reason() {
         for (name, problem) in [
             (String::new(), "must not be empty"),
             ("x".repeat(129), "is 129 bytes long, at most 128 are allowed"),

@@ -1,4 +1,4 @@
-//! Panics of code that users wrote, turned into errors: whoever called that code goes on.
+//! Turns panics of user code into errors, so that the engine continues.
 
 use std::any::Any;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::verdict::{Failure, Fault, Outcome};
+use crate::verdict::{Failure, FailureKind, Outcome};
 
 /// A panic that was caught: which code panicked, and its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Panic {
 }
 
 impl Panic {
-    /// Continues the panic, for a caller further out. [`catch`] keeps the name that this panic has.
+    /// Continues the panic, so that an outer caller can catch it. An outer [`catch`] keeps the name of this panic.
     pub fn resume<T>(self) -> T {
         resume_unwind(Box::new(self))
     }
@@ -31,7 +31,7 @@ impl Panic {
         };
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let message = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        // A payload's destructor may panic, and so may the destructor of that payload: the second one is leaked.
+        // The payload's destructor may panic with a second payload, whose destructor may panic too: that one is leaked.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }
@@ -51,13 +51,13 @@ impl std::error::Error for Panic {}
 /// A panic fails the attempt that it happened in.
 impl From<Panic> for Outcome {
     fn from(panic: Panic) -> Self {
-        Self::Fail(Failure::new(Fault::Panic, panic))
+        Self::Fail(Failure::new(FailureKind::Panic, panic))
     }
 }
 
 /// Calls `call`. If it panics, the error names it as `what`.
 ///
-/// The caller must not use what `call` may have left half done: it rolls that back or drops it.
+/// After a panic, the caller must roll back or drop everything that `call` may have left half done.
 ///
 /// ```
 /// let panic = redrive_core::panics::catch("the closure", || panic!("no stock")).map(|()| 1).unwrap_err();
@@ -68,8 +68,8 @@ pub fn catch<T>(what: impl fmt::Display, call: impl FnOnce() -> T) -> Result<T, 
 }
 
 pin_project! {
-    /// A future that does for another one what [`catch`] does for a call. It also catches panics of that future's
-    /// destructor, wherever it is dropped.
+    /// A future that catches the panics of another future, as [`catch`] does for a call. It also catches panics of the
+    /// other future's destructor, wherever it is dropped.
     #[must_use = "a future does nothing until it is awaited"]
     pub struct CatchPanic<F, W>
     where
@@ -174,23 +174,23 @@ mod tests {
         let failed = poll_once(CatchPanic::new("the body", async { panic!("no") }));
         assert_eq!(
             failed.map(|ended: Result<(), _>| ended.unwrap_err().to_string()),
-            ended("the body panicked: no")
+            ready("the body panicked: no")
         );
         let dropped = poll_once(CatchPanic::new("the body", async {
             let _bomb = Bomb("at the end");
         }));
         assert_eq!(
             dropped.map(|ended| ended.unwrap_err().to_string()),
-            ended("the body panicked: at the end")
+            ready("the body panicked: at the end")
         );
         let pending = poll_once(CatchPanic::new("the body", async {
             let _bomb = Bomb("in the middle");
             std::future::pending::<()>().await;
         }));
-        assert!(pending.is_pending(), "and dropping it has not panicked");
+        assert!(pending.is_pending(), "dropping the future did not panic");
     }
 
-    fn ended(text: &str) -> Poll<String> {
+    fn ready(text: &str) -> Poll<String> {
         Poll::Ready(text.to_owned())
     }
 }

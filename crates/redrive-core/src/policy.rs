@@ -1,4 +1,4 @@
-//! When to try again: how often, how long between attempts, for how long in all, and after which failures.
+//! Retry policies: number of attempts, waits between them, time budget, and retryable failures.
 
 pub mod backoff;
 pub mod eligibility;
@@ -21,12 +21,12 @@ pub use eligibility::Eligibility;
 pub use jitter::{Fraction, Jitter};
 pub use preview::{Preview, Retry};
 
-use crate::chance::Chance;
 use crate::invalid::Invalid;
 use crate::limits::{ANNOTATIONS_BYTES_MAX, ATTEMPTS_MAX, HORIZON, LEASE_MAX, LEASE_MIN};
 use crate::names::PolicyName;
+use crate::random::RandomSource;
 
-/// A retry policy. Every value of it is legal by construction, so that planning never fails.
+/// A retry policy. It is valid by construction, so that planning a retry never fails.
 ///
 /// ```
 /// use redrive_core::{Backoff, Jitter, Policy};
@@ -42,21 +42,21 @@ use crate::names::PolicyName;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// How many attempts are started in all, the first one included.
+    /// The number of attempts, including the first one.
     pub max_attempts: MaxAttempts,
     /// How the wait grows from one retry to the next.
     pub backoff: Backoff,
-    /// How waits are spread, so that many failures do not come back together.
+    /// The random part of each wait, so that jobs that failed together do not retry together.
     pub jitter: Jitter,
-    /// How long a run may take in all, from when it is first due.
+    /// The time budget of a run, from its first due time.
     #[serde(rename = "totalBudgetMs", with = "crate::time::millis::option")]
     pub total_budget: Option<Duration>,
-    /// Which failures are worth another attempt.
+    /// The failures that are retried.
     pub eligibility: Eligibility,
-    /// How long one attempt may take; the worker's own limit when absent.
+    /// How long one attempt may take. If absent, the worker's limit applies.
     #[serde(rename = "attemptTimeoutMs", with = "crate::time::millis::option", default)]
     pub attempt_timeout: Option<Duration>,
-    /// How long the claim of one attempt is leased; the worker's lease when absent.
+    /// How long a lease lasts. If absent, the worker's lease applies.
     #[serde(
         rename = "visibilityTimeoutMs",
         with = "crate::time::millis::option",
@@ -64,60 +64,60 @@ pub struct Policy {
         skip_serializing_if = "Option::is_none"
     )]
     pub lease: Option<Duration>,
-    /// What a face of the engine keeps with a policy, by name. The decision never looks at it.
+    /// Texts that the service stores with a policy, by name. The decision ignores them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Default for Policy {
-    /// Exponential from 1 s, doubling, at most 5 min, full jitter, 8 attempts, within an hour.
+    /// 8 attempts within an hour, exponential backoff from 1 s to at most 5 min, full jitter.
     fn default() -> Self {
         presets::standard()
     }
 }
 
 impl Policy {
-    /// Allows `attempts` attempts in all; zero is refused.
+    /// Sets the number of attempts, at least 1.
     pub fn with_max_attempts(self, attempts: u32) -> Result<Self, Invalid> {
         Ok(Self { max_attempts: MaxAttempts::new(attempts)?, ..self })
     }
 
-    /// Waits by `backoff`.
+    /// Sets the backoff.
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// Spreads waits by `jitter`.
+    /// Sets the jitter.
     pub fn with_jitter(self, jitter: Jitter) -> Self {
         Self { jitter, ..self }
     }
 
-    /// Ends the run when it would take longer than `budget` in all.
+    /// Sets the time budget of a run.
     pub fn with_total_budget(self, budget: impl Into<Option<Duration>>) -> Self {
         Self { total_budget: budget.into(), ..self }
     }
 
-    /// Retries the failures that `eligibility` names.
+    /// Sets the failures that are retried.
     pub fn with_eligibility(self, eligibility: Eligibility) -> Self {
         Self { eligibility, ..self }
     }
 
-    /// Ends one attempt after `timeout`.
+    /// Sets the timeout of one attempt.
     pub fn with_attempt_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
         Self { attempt_timeout: timeout.into(), ..self }
     }
 
-    /// Leases the claim of one attempt for `lease`, from [`LEASE_MIN`] to [`LEASE_MAX`].
+    /// Sets the length of a lease, from [`LEASE_MIN`] to [`LEASE_MAX`].
     pub fn with_lease(self, lease: impl Into<Option<Duration>>) -> Result<Self, Invalid> {
         let lease = lease.into();
         if lease.is_some_and(|lease| !(LEASE_MIN..=LEASE_MAX).contains(&lease)) {
             let problem = format!("must be from {} to {}", LEASE_MIN.as_millis(), LEASE_MAX.as_millis());
-            return Err(Invalid::new("visibilityTimeoutMs", problem));
+            return Err(Invalid::new("leaseMs", problem));
         }
         Ok(Self { lease, ..self })
     }
 
-    /// Keeps `text` under `name` with the policy.
+    /// Adds an annotation.
     pub fn with_annotation(mut self, name: &str, text: impl Into<String>) -> Result<Self, Invalid> {
         self.annotations.insert(name.to_owned(), text.into());
         let bytes: usize = self.annotations.iter().map(|(name, text)| name.len() + text.len()).sum();
@@ -130,37 +130,37 @@ impl Policy {
         Ok(self)
     }
 
-    /// The wait after `failed` attempts have failed, never shorter than what the other side asked for.
+    /// The wait after `failed` failed attempts: at least as long as the target `asked` for, and at most [`HORIZON`].
     pub fn wait(
         &self,
         failed: u32,
         previous: Option<Duration>,
         asked: Option<Duration>,
-        chance: &mut dyn Chance,
+        random: &mut dyn RandomSource,
     ) -> Duration {
-        let own = self.jitter.spread(&self.backoff, failed, previous, chance);
+        let own = self.jitter.spread(&self.backoff, failed, previous, random);
         own.max(asked.unwrap_or(Duration::ZERO)).min(HORIZON)
     }
 
-    /// Whether `elapsed`, a further `wait` and a call of the `estimated` length still fit the budget.
+    /// Whether the time budget covers the `elapsed` time, a further `wait` and an attempt of the `estimated` duration.
     pub fn affords(&self, elapsed: Duration, wait: Duration, estimated: Duration) -> bool {
         self.total_budget
             .is_none_or(|budget| elapsed.saturating_add(wait).saturating_add(estimated) <= budget)
     }
 
-    /// The schedule this policy would give.
+    /// The waits before each retry under this policy.
     pub fn preview(&self) -> Preview {
         preview::preview(self)
     }
 }
 
-/// How many attempts are started in all: one or more.
+/// The number of attempts, from 1 to [`ATTEMPTS_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct MaxAttempts(NonZeroU32);
 
 impl MaxAttempts {
-    /// Takes a number from 1 to [`ATTEMPTS_MAX`].
+    /// Accepts a number from 1 to [`ATTEMPTS_MAX`].
     pub fn new(attempts: u32) -> Result<Self, Invalid> {
         NonZeroU32::new(attempts).filter(|n| n.get() <= ATTEMPTS_MAX).map(Self).ok_or_else(|| {
             Invalid::new("maxAttempts", format!("must be from 1 to {ATTEMPTS_MAX}, is {attempts}"))
@@ -186,9 +186,9 @@ impl From<MaxAttempts> for u32 {
     }
 }
 
-/// Which policy a job was created with: the name and the version, written `name@version`.
+/// Refers to one version of a policy, written `name@version`.
 ///
-/// The content behind a reference never changes, so that every node decides alike and may cache it for ever.
+/// The content of a version never changes. So all nodes decide in the same way, and may cache the content forever.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicyRef {
@@ -204,7 +204,7 @@ impl PolicyRef {
         Self { name, version: NonZeroU32::MIN }
     }
 
-    /// The reference of a policy without a name: its content is its name.
+    /// The reference of an inline policy. Its name contains a hash of its content.
     pub fn inline(policy: &Policy) -> Self {
         let content = serde_json::to_vec(policy).unwrap_or_default();
         let hash = Sha256::digest(content);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_survives_its_text() {
+    fn a_reference_parses_back_from_its_text() {
         for text in ["default@1", "a@b@7", "inline:00ff@1"] {
             assert_eq!(text.parse::<PolicyRef>().unwrap().to_string(), text);
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_survives_json_and_bad_json_names_the_field() {
+    fn a_policy_is_unchanged_after_json_and_invalid_json_names_the_field() {
         let policy = presets::upload();
         let json = serde_json::to_string(&policy).unwrap();
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy);
@@ -275,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_a_later_retry_moves_the_wait_up_and_never_down() {
+    fn retry_after_can_delay_the_next_attempt_but_never_bring_it_forward() {
         let policy = presets::quadratic();
-        let mut none = || 0.5;
+        let mut random = || 0.5;
         let second = Duration::from_secs(1);
-        assert_eq!(policy.wait(1, None, Some(second * 30), &mut none), second * 30);
-        assert_eq!(policy.wait(2, None, Some(second), &mut none), second * 4);
-        assert_eq!(policy.wait(1, None, Some(Duration::MAX), &mut none), HORIZON);
+        assert_eq!(policy.wait(1, None, Some(second * 30), &mut random), second * 30);
+        assert_eq!(policy.wait(2, None, Some(second), &mut random), second * 4);
+        assert_eq!(policy.wait(1, None, Some(Duration::MAX), &mut random), HORIZON);
     }
 }

@@ -1,4 +1,4 @@
-//! What durable jobs add to a store: steps that are remembered, children, signals, and waiting for them.
+//! The part of a store that durable jobs need: steps, children, signals, and waiting for them.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -11,26 +11,26 @@ use crate::limits::{AWAITS_MAX, BATCH_ITEMS_MAX, NAME_BYTES_MAX, STEP_BYTES_MAX}
 use crate::names::{SignalName, StepName};
 use crate::store::{StoreError, check_batch};
 
-/// What a job has done so far, and what it waits for. Each method is one atomic write or read.
+/// The steps of a job, and the conditions that it waits for. Each method is one atomic write or read.
 ///
-/// Whoever adds a fact that someone may wait for (a child's end, a signal, an end of a hold) calls [`Steps::resume`]
-/// afterwards, and so does whoever has just begun to wait: one of the two sees both. Should both die, [`Steps::sweep`] does.
+/// Two sides call [`Steps::resume`] after their commit: the side that creates a fact (a child ended, a signal arrived, a pause
+/// ended), and the side that has just started to wait. At least one of them sees both. If both crash, [`Steps::sweep`] finds the job.
 ///
 /// A job that ends as cancelled or dead ends everything below it: see [`crate::Store::settle`] and [`crate::Store::cancel`].
 #[async_trait]
 pub trait Steps: Send + Sync {
-    /// A job's remembered steps in their order, those from place `from` on, at most `limit`.
+    /// The stored steps of a job in their order, starting at place `from`, at most `limit`.
     async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError>;
 
-    /// Remembers steps under their leases, each once: what is remembered at a place stays. Children are enqueued and the
-    /// signal is taken in the same write, or not at all. A job whose end was requested gets no more children.
-    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError>;
+    /// Stores steps under their leases. A step that is stored at a place is never replaced. The same write enqueues the children and
+    /// takes the signal, or does nothing. A job with a requested cancel gets no more children.
+    async fn remember(&self, steps: Vec<NewStep>) -> Result<Vec<RememberResult>, StoreError>;
 
-    /// Leaves signals for jobs that have not ended. A repeat under the same id leaves nothing.
-    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError>;
+    /// Stores signals for live jobs. A signal with a known id is not stored again.
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<SignalResult>, StoreError>;
 
-    /// The signals of a job by any of these names that no step has taken, in the order of their arrival, at most `limit`.
-    /// They stay as they are: [`Memory::takes`] takes one.
+    /// The signals of a job with any of these names that no step has taken, in the order of their arrival, at most `limit`. It takes
+    /// none of them: [`NewStep::takes`] does.
     async fn pending_signals(
         &self,
         job: JobId,
@@ -38,73 +38,73 @@ pub trait Steps: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Signal>, StoreError>;
 
-    /// Marks signals of a job as taken without remembering a step, because its handler cannot read them. False, and nothing
-    /// changed, if the lease is lost.
-    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError>;
+    /// Marks signals as taken without storing a step, because the handler cannot read them. Returns false, and changes nothing, if the
+    /// lease is lost.
+    async fn skip_signals(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError>;
 
-    /// Makes those of the jobs due whose [`Await`] has come about, and says which did.
+    /// Makes each job due whose [`WaitCondition`] is met. Returns for each job whether it became due.
     ///
-    /// The time spent waiting does not count for the budget. A fan-out of which too many children have failed ends its other
-    /// children first, as [`crate::Store::cancel`] would, except the detached ones. A parent of which an awaited child has not
-    /// ended goes before that child: it is due a millisecond before its last attempt started, because it enqueued the child
-    /// after that.
+    /// The time spent waiting does not count for the time budget. If too many children of a fan-out have failed, the
+    /// call first cancels its other children, as [`crate::Store::cancel`] does, except the detached ones. A parent with
+    /// a live awaited child is claimed before that child: it becomes due one millisecond before its last attempt
+    /// started, and it enqueued the child after that.
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError>;
 
-    /// Does what [`Steps::resume`] does for the next `limit` jobs that wait, in the order of their ids, after `after`. Also
-    /// ends what a crash has left running below jobs that ended as cancelled or dead.
-    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError>;
+    /// Does the work of [`Steps::resume`] for the next `limit` waiting jobs after `after`, in the order of their ids. Also ends the
+    /// jobs that a crash left live below cancelled or dead jobs.
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<SweepResult, StoreError>;
 
-    /// Holds jobs: those that wait for their time are set aside at once, others before their next attempt.
-    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError>;
+    /// Pauses jobs. Pending and retrying jobs start to wait at once, other jobs before their next attempt.
+    async fn pause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError>;
 
-    /// Lets jobs go on that were held.
-    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError>;
+    /// Ends the pause of jobs.
+    async fn unpause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError>;
 
-    /// Forgets the steps of dead jobs, so that a redrive starts from nothing. Their signals stay.
-    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError>;
+    /// Removes the steps of dead jobs, so that a redrive starts from the beginning. Keeps their signals.
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<ForgetResult>, StoreError>;
 }
 
-/// Whose child a job is.
+/// The parent of a child job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Parent {
-    /// The parent.
+    /// The id of the parent.
     pub id: JobId,
-    /// Which of the parent's fan-outs it belongs to: the place of the step.
+    /// The place of the fan-out step in the parent.
     pub branch: u32,
-    /// Whether it goes on when its parent ends as cancelled or dead.
+    /// Whether the child continues when its parent is cancelled or dead.
     #[serde(default)]
     pub detached: bool,
 }
 
 impl Parent {
-    /// The parent of a child that ends with it.
+    /// The parent of a child that ends with its parent.
     pub fn new(id: JobId, branch: u32) -> Self {
         Self { id, branch, detached: false }
     }
 }
 
-/// What a job waits for.
+/// The condition that ends the wait of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Await {
-    /// A signal by this name.
+pub enum WaitCondition {
+    /// A signal with this name arrives.
     Signal(SignalName),
-    /// Until the children of a fan-out have ended, or more than `failures_max` of them are dead or cancelled.
+    /// All children of a fan-out have ended, or more than `failures_max` of them are dead or cancelled.
     Children {
-        /// The fan-out.
+        /// The place of the fan-out step.
         branch: u32,
-        /// How many may fail.
+        /// How many children may fail.
         failures_max: u32,
     },
-    /// Until nobody holds it.
-    Unhold,
-    /// Its turn in its partition: a claim has set it aside for want of room, or behind one that comes before it.
-    Turn,
-    /// Whichever of these comes first: [`Await::Signal`] and [`Await::Children`] only, at most [`AWAITS_MAX`].
-    Any(Vec<Await>),
+    /// The pause of the job ends.
+    Unpaused,
+    /// Its partition key has a free slot, and no job must run before it.
+    FreeSlot,
+    /// Any of these is met. Only [`WaitCondition::Signal`] and [`WaitCondition::Children`], at most [`AWAITS_MAX`].
+    Any(Vec<WaitCondition>),
 }
 
-impl Await {
-    /// One wait for all of these. The same wait counts once; a single one stays what it is.
+impl WaitCondition {
+    /// The condition that any of these is met. Duplicates count once. A single condition is returned unchanged.
     pub fn any(awaits: impl IntoIterator<Item = Self>) -> Result<Self, Invalid> {
         let mut parts: Vec<Self> = Vec::new();
         for part in awaits.into_iter().flat_map(Self::into_parts) {
@@ -126,11 +126,11 @@ impl Await {
     fn into_parts(self) -> Vec<Self> {
         match self {
             Self::Any(parts) => parts,
-            Self::Signal(_) | Self::Children { .. } | Self::Unhold | Self::Turn => vec![self],
+            Self::Signal(_) | Self::Children { .. } | Self::Unpaused | Self::FreeSlot => vec![self],
         }
     }
 
-    /// Refuses a wait that no store would take.
+    /// Checks the limits that every store has.
     pub fn check(&self) -> Result<(), Invalid> {
         let Self::Any(parts) = self else { return Ok(()) };
         if parts.iter().any(|part| !matches!(part, Self::Signal(_) | Self::Children { .. })) {
@@ -139,7 +139,7 @@ impl Await {
         Self::any(parts.iter().cloned()).map(drop)
     }
 
-    /// The parts of an [`Await::Any`] as JSON, for a store that keeps them in one column.
+    /// The parts of a [`WaitCondition::Any`] as JSON, for a store that writes them to one column.
     pub fn parts_json(&self) -> String {
         let parts = self.parts().iter().map(|part| match part {
             Self::Children { branch, failures_max } => {
@@ -147,12 +147,12 @@ impl Await {
             }
             Self::Signal(name) => serde_json::json!({ "signal": name.as_str() }),
             // Refused by `check`.
-            Self::Unhold | Self::Turn | Self::Any(_) => serde_json::Value::Null,
+            Self::Unpaused | Self::FreeSlot | Self::Any(_) => serde_json::Value::Null,
         });
         serde_json::Value::from_iter(parts).to_string()
     }
 
-    /// Reads what [`Await::parts_json`] has written.
+    /// Reads the JSON of [`WaitCondition::parts_json`].
     pub fn from_parts_json(json: &str) -> Result<Self, Invalid> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -169,52 +169,54 @@ impl Await {
         Ok(Self::Any(parts.collect()))
     }
 
-    /// What is waited for, one by one.
+    /// The parts of a [`WaitCondition::Any`], or the condition itself.
     pub fn parts(&self) -> &[Self] {
         match self {
             Self::Any(parts) => parts,
-            Self::Signal(_) | Self::Children { .. } | Self::Unhold | Self::Turn => std::slice::from_ref(self),
+            Self::Signal(_) | Self::Children { .. } | Self::Unpaused | Self::FreeSlot => {
+                std::slice::from_ref(self)
+            }
         }
     }
 }
 
-/// From this place on, a step says only that the wait at the place so far below it completed while others could have: a replay
-/// completes it first.
+/// A step at place `RACE_PLACES + n` records that the wait at place `n` completed before other waits that were open at the same time.
+/// A replay completes that wait first.
 pub const RACE_PLACES: u32 = 1 << 31;
 
-/// A remembered step.
+/// A stored step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Its place in the job, from 0.
+    /// The place of the step in the job, from 0.
     pub place: u32,
-    /// Its name, to notice code that has changed.
+    /// The name of the step. A different name in a replay shows that the code has changed.
     pub name: StepName,
-    /// What it is.
+    /// The kind of the step.
     pub kind: StepKind,
-    /// What it came to, as its kind writes it.
+    /// The result of the step, in the format of its kind.
     pub value: Vec<u8>,
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum StepKind {
-    /// It succeeded with this value.
+    /// The step succeeded with this value.
     Done = 0,
-    /// It failed for good with this error.
+    /// The step failed for good with this error.
     Failed = 1,
-    /// A timer that ends at this instant.
+    /// A timer that ends at this time.
     Timer = 2,
     /// Children with these ids.
     Children = 3,
     /// A signal with this value.
     Signal = 4,
-    /// A signal was waited for until this instant.
+    /// The time at which a wait for a signal ends.
     Deadline = 5,
-    /// The version of the code that this run goes by.
+    /// The version of the code that this run uses.
     Version = 6,
-    /// Which of several things came first, with its value.
+    /// Which of several waits ended first, with its value.
     Selected = 7,
 }
 
@@ -231,39 +233,40 @@ impl StepKind {
         Self::Selected,
     ];
 
-    /// The number that stores keep; it never changes meaning.
+    /// The number that stores write. It never changes its meaning.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The kind with that number.
+    /// The kind with this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 }
 
-/// A step to remember.
+/// A step to store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Memory {
-    /// The lease of the attempt that made it.
+pub struct NewStep {
+    /// The lease of the attempt that executed the step.
     pub lease: Lease,
     /// The step.
     pub step: Step,
-    /// Jobs to enqueue with it.
+    /// Jobs to enqueue in the same write.
     pub children: Vec<NewJob>,
-    /// The signal that the step takes, by its id. If it is gone or was taken before, nothing is remembered.
+    /// The id of the signal that the step takes. If the signal is gone or taken, nothing is stored.
     pub takes: Option<Uuid>,
 }
 
-impl Memory {
-    /// A step and nothing more.
+impl NewStep {
+    /// A step without children or signal.
     pub fn new(lease: Lease, step: Step) -> Self {
         Self { lease, step, children: Vec::new(), takes: None }
     }
 
-    /// Refuses what no store would take.
+    /// Checks the limits that every store has.
     pub fn check(&self) -> Result<(), Invalid> {
-        // A signal may be as long as a result, and a selected one comes with the name of what was selected.
+        // The value of a selected step is a result of up to the full length, plus the name of the wait that was
+        // selected.
         let header = if self.step.kind == StepKind::Selected { 2 * NAME_BYTES_MAX } else { 0 };
         if self.step.value.len() > STEP_BYTES_MAX + header {
             let (length, name) = (self.step.value.len(), &self.step.name);
@@ -275,11 +278,11 @@ impl Memory {
         self.children.iter().try_for_each(NewJob::check)
     }
 
-    /// Refuses a batch that no store would take.
-    pub fn check_all(memories: &[Self]) -> Result<(), Invalid> {
-        check_batch(memories.len())?;
-        memories.iter().try_for_each(Self::check)?;
-        let children: usize = memories.iter().map(|memory| memory.children.len()).sum();
+    /// Checks the limits of a batch.
+    pub fn check_all(steps: &[Self]) -> Result<(), Invalid> {
+        check_batch(steps.len())?;
+        steps.iter().try_for_each(Self::check)?;
+        let children: usize = steps.iter().map(|step| step.children.len()).sum();
         if children > BATCH_ITEMS_MAX {
             let problem = format!("has {children} items, at most {BATCH_ITEMS_MAX} are allowed");
             return Err(Invalid::new("children", problem));
@@ -288,18 +291,18 @@ impl Memory {
     }
 }
 
-/// The result of remembering a step.
+/// The result of storing a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remembered {
-    /// It is remembered.
-    Kept(Step),
-    /// This step was remembered there before; nothing changed.
-    Before(Step),
-    /// The signal is gone, or another step took it; nothing changed.
+pub enum RememberResult {
+    /// The step is stored.
+    Stored(Step),
+    /// This step was stored at the place before. Nothing changed.
+    AlreadyStored(Step),
+    /// The signal is gone, or another step took it. Nothing changed.
     NoSignal,
-    /// The job's end was requested, so that it gets no more children; nothing changed.
+    /// Someone requested a cancel, so the job gets no more children. Nothing changed.
     CancelRequested,
-    /// Someone else holds or has settled the lease; nothing changed.
+    /// Another worker holds the lease or has settled it. Nothing changed.
     LeaseLost,
 }
 
@@ -308,16 +311,16 @@ pub enum Remembered {
 pub struct Signal {
     /// The job.
     pub job: JobId,
-    /// Makes it repeatable.
+    /// The identity of the signal: sending it again changes nothing.
     pub id: Uuid,
-    /// Its name.
+    /// The name of the signal.
     pub name: SignalName,
-    /// What it says.
+    /// The content of the signal.
     pub value: Vec<u8>,
 }
 
 impl Signal {
-    /// Refuses a batch that no store would take.
+    /// Checks the limits of a batch.
     pub fn check_all(signals: &[Self]) -> Result<(), Invalid> {
         check_batch(signals.len())?;
         match signals.iter().find(|signal| signal.value.len() > STEP_BYTES_MAX) {
@@ -329,41 +332,41 @@ impl Signal {
 
 /// The result of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signalled {
-    /// It is there, or was before.
-    Kept,
+pub enum SignalResult {
+    /// The signal is stored, now or by an earlier call.
+    Stored,
     /// The job has ended, in this state.
     Ended(State),
     /// There is no such job.
     NotFound,
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Swept {
-    /// Jobs that were made due.
+pub struct SweepResult {
+    /// The jobs that became due.
     pub resumed: Vec<JobId>,
-    /// The last job that was looked at, where the next sweep goes on; none at the end.
+    /// The last job that was examined: the next sweep starts after it. None at the end.
     pub last: Option<JobId>,
 }
 
-/// The result of a hold, or of its end.
+/// The result of pausing or unpausing a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// It is held, or no longer; the job is now in this state.
+pub enum PauseResult {
+    /// The change took effect. The job is now in this state.
     Done(State),
-    /// It had ended before, in this state.
+    /// The job had ended before, in this state.
     Ended(State),
     /// There is no such job.
     NotFound,
 }
 
-/// The result of forgetting a job's steps.
+/// The result of removing a job's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forgotten {
-    /// There are none any more.
+pub enum ForgetResult {
+    /// The steps are removed.
     Done,
-    /// It is not dead but in this state.
+    /// The job is in this state, and not dead.
     NotDead(State),
     /// There is no such job.
     NotFound,
@@ -374,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_is_refused_by_name() {
+    fn an_oversized_step_is_rejected_with_its_name() {
         let step = Step {
             place: 0,
             name: StepName::new("charge").unwrap(),
@@ -382,27 +385,32 @@ mod tests {
             value: vec![0; STEP_BYTES_MAX + 1],
         };
         let lease = Lease { id: JobId(Uuid::nil()), epoch: 1 };
-        let error = Memory::new(lease, step).check().unwrap_err();
+        let error = NewStep::new(lease, step).check().unwrap_err();
         assert!(error.field == "step" && error.to_string().contains("charge"), "{error}");
     }
 
     #[test]
-    fn waits_for_several_things_are_flat_and_without_repeats() {
-        let signal = |name: &str| Await::Signal(SignalName::new(name).unwrap());
-        let children = Await::Children { branch: 3, failures_max: 0 };
-        assert_eq!(Await::any([signal("a"), signal("a")]).unwrap(), signal("a"));
-        let two = Await::any([signal("a"), children.clone()]).unwrap();
+    fn combined_conditions_are_flat_and_without_duplicates() {
+        let signal = |name: &str| WaitCondition::Signal(SignalName::new(name).unwrap());
+        let children = WaitCondition::Children { branch: 3, failures_max: 0 };
+        assert_eq!(WaitCondition::any([signal("a"), signal("a")]).unwrap(), signal("a"));
+        let two = WaitCondition::any([signal("a"), children.clone()]).unwrap();
         assert_eq!(two.parts(), [signal("a"), children.clone()]);
         assert_eq!(
-            Await::any([two, signal("b")]).unwrap().parts(),
+            WaitCondition::any([two, signal("b")]).unwrap().parts(),
             [signal("a"), children.clone(), signal("b")]
         );
-        let any = Await::any([signal("a\"b"), children.clone()]).unwrap();
-        assert_eq!(Await::from_parts_json(&any.parts_json()).unwrap(), any);
-        assert!(any.check().is_ok() && Await::Any(vec![Await::Turn, Await::Unhold]).check().is_err());
-        assert_eq!(Await::any([]).unwrap_err().field, "awaits");
+        let any = WaitCondition::any([signal("a\"b"), children.clone()]).unwrap();
+        assert_eq!(WaitCondition::from_parts_json(&any.parts_json()).unwrap(), any);
+        assert!(
+            any.check().is_ok()
+                && WaitCondition::Any(vec![WaitCondition::FreeSlot, WaitCondition::Unpaused])
+                    .check()
+                    .is_err()
+        );
+        assert_eq!(WaitCondition::any([]).unwrap_err().field, "awaits");
         let many = (0..=AWAITS_MAX).map(|n| signal(&n.to_string()));
-        assert!(Await::any(many).unwrap_err().to_string().contains("at most"));
+        assert!(WaitCondition::any(many).unwrap_err().to_string().contains("at most"));
     }
 
     #[test]

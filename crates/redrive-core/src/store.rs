@@ -1,4 +1,4 @@
-//! What a store must do: the life of a job, in batches, fenced by epochs.
+//! The trait of a store: every step in the life of a job, in batches, fenced by epochs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,151 +6,156 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::invalid::Invalid;
-use crate::job::{Attempt, Entry, Job, JobId, Lease, NewJob};
+use crate::job::{Attempt, AttemptReport, Job, JobId, Lease, NewJob};
 use crate::lifecycle::State;
 use crate::limits::{BATCH_ITEMS_MAX, DETAIL_BYTES_MAX, FOLLOW_UPS_MAX, OUTPUT_BYTES_MAX, check_text};
 use crate::names::{Kind, Queue, WorkerId};
-use crate::records::Records;
-use crate::steps::{Await, Steps};
+use crate::records::RecordStore;
+use crate::steps::{Steps, WaitCondition};
 use crate::time::Timestamp;
 use crate::transfer::Transfer;
 use crate::verdict::Verdict;
 
-pub use crate::listing::{Cursor, Filter, Looked, Page, PageRequest, look_by_lists};
+pub use crate::listing::{Cursor, Filter, Page, PageRequest, SearchPage, search_by_listing};
 
-/// The life of a job. Each method is one atomic write or read; results stand in the order of what was asked.
+/// Every operation on jobs. Each method is one atomic write or read. Results come in the order of the request.
 ///
-/// A store that spreads jobs over partitions applies a batch partition by partition, each in one atomic write, and takes
-/// jobs of equal priority from partitions in turn. Everything that belongs to one job, and every name within its tenant, is
-/// in one partition unless its address says otherwise.
+/// A store that spreads jobs over shards applies a batch shard by shard, each part in one atomic write, and claims jobs
+/// of equal priority from the shards in rotation. One shard holds everything that belongs to a job, and all keys of its
+/// tenant, unless the address of the store says otherwise.
 ///
-/// A store applies what it is told and decides nothing: it never compares attempts with a limit.
+/// A store applies verdicts and decides nothing: it never compares attempts with a limit.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Adds jobs. When it returns they are as durable as the store is. One illegal job refuses the whole batch.
+    /// Adds jobs. When it returns, they are as durable as the store is. One invalid job rejects the whole batch.
     ///
-    /// A job whose id exists, or whose tenant and key exist, is not added again, within the batch too. One with a
-    /// [`crate::Unique`] key goes by its rule.
-    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError>;
+    /// A job whose id exists, or whose tenant and idempotency key exist, is not added again, not even within one batch. A
+    /// [`crate::Unique`] key follows its rule.
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<EnqueueResult>, StoreError>;
 
-    /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id; raises the
-    /// epoch and charges an attempt in the same write. A job's own lease goes before the request's. Never from a queue with a [`crate::records::PAUSED`] record,
-    /// and nothing at all from a store with a [`crate::transfer::SEALED`] one.
+    /// Leases due jobs (`next_run_at <= now`): highest priority first, then earliest due, then smallest id. The same write raises
+    /// the epoch and charges an attempt. The lease lasts as long as the job asks for, or else as long as the request says. Skips
+    /// queues with a [`crate::records::PAUSED`] record, and claims nothing from a store with a [`crate::transfer::SEALED`] record.
     ///
-    /// Never beyond a [`crate::Quota`] of the queue or of a partition's key, across all claims at once. A job for which its
-    /// queue has no room is passed over. One that its partition has no room for, or that must come after another, is set
-    /// aside until it is its [`crate::Await::Turn`]; where the key's rate is used up it is put off until that allows for it.
-    /// Neither costs an attempt.
-    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError>;
+    /// Never exceeds the [`crate::QueueLimits`] of a queue or partition key, across all concurrent claims. Skips a job whose queue
+    /// has no free slot. A job whose partition key has no free slot, or that must run after another job, starts to wait
+    /// ([`crate::WaitCondition::FreeSlot`]). A job whose partition key has used up its rate becomes due when the rate allows it.
+    /// None of these costs an attempt.
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimedJobs, StoreError>;
 
-    /// Applies [`Verdict::effect`] under each lease and writes the log entry with it. Valid as long as the job is running
-    /// in that epoch, however late; a lease that was lost changes nothing.
+    /// Applies [`Verdict::effect`] under each lease and writes the attempt log in the same write. A settlement is valid while the job
+    /// is running in the lease's epoch, even after the lease has run out. A lost lease changes nothing.
     ///
-    /// Whose turn it is in the job's partition afterwards is made due.
+    /// If the job held a slot of its partition key, the next job that waits for the slot becomes due.
     ///
     /// A job that ends as cancelled or dead ends everything below it, as [`Store::cancel`] does.
     ///
-    /// Follow-ups are enqueued in the same write, as by [`Store::enqueue`]; under a lost lease they are not.
+    /// The same write enqueues the follow-ups, as [`Store::enqueue`] does. A lost lease enqueues none.
     ///
-    /// `next_run_at` and `wait` change only when the job goes on, `wait` only by a retry; while a job is waiting,
-    /// `next_run_at` says since when. `awaits` is what the verdict says. The lease ends; `worker`, `last_error` and `last_status` stay as evidence.
-    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError>;
+    /// `next_run_at` changes only if the job does not end, and `wait` only by a retry. While a job is waiting, `next_run_at` is the
+    /// time at which it started to wait. `awaits` becomes the verdict's condition. The lease ends. `worker`, `last_error` and
+    /// `last_status` stay as evidence.
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError>;
 
-    /// Renews leases for `lease` from now, those too that have run out but were not taken over, and brings back what
-    /// the holder must know.
-    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError>;
+    /// Renews leases for `lease` from now, including leases that have run out but were not reclaimed. Reports lost leases and
+    /// requested cancels.
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<ExtendResult>, StoreError>;
 
-    /// Takes over leases of these kinds that have run out (`lease_until <= now`), longest ago first, ties by id, under a new
-    /// epoch, without charging an attempt. `worker` and `started_at` stay those of the lost attempt, which the settlement logs.
+    /// Takes over leases of these kinds that have run out (`lease_until <= now`), the oldest first, ties by id, under a new epoch and
+    /// without charging an attempt. `worker` and `started_at` keep the values of the lost attempt, because the settlement logs it.
     ///
-    /// Leaves alone the leases that the caller still holds ([`ReclaimRequest::held`]), however late they are: after a suspend or
-    /// a jump of the clock a process must not take jobs from itself.
+    /// Skips the leases that the caller still holds ([`ReclaimRequest::held`]), even if they have run out: after a suspend or a jump
+    /// of the clock, a process must not take jobs from itself.
     ///
-    /// A pause does not stop it, a [`crate::transfer::SEALED`] record does: what is moved is taken over where it goes.
-    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError>;
+    /// A pause does not stop it. A [`crate::transfer::SEALED`] record does: moved jobs are reclaimed in the new store.
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<ClaimedJobs, StoreError>;
 
-    /// Ends jobs that are not running; requests the end of those that are, which the answer to [`Store::extend`] tells their
-    /// workers.
+    /// Ends jobs that are not running. For running jobs it records a request, which the worker receives from [`Store::extend`].
     ///
-    /// The answers say how each job stood before anything below the others was ended.
+    /// Each result describes its job before the call ended the descendants of the other jobs.
     ///
-    /// A job that had not ended ends everything below it: its children that have not ended, and theirs, except those that are
-    /// [`crate::Parent::detached`] and what is below them. That is done when this returns. A store may need several writes for
-    /// it: the first one then leaves a mark, so that [`crate::Steps::sweep`] finishes after a crash.
-    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError>;
+    /// A job that had not ended ends everything below it: its live children, their children, and so on, except
+    /// [`crate::Parent::detached`] children and everything below those. All of this is complete when the call returns. A store that
+    /// needs several writes leaves a mark in the first one, so that [`crate::Steps::sweep`] can finish after a crash.
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<CancelResult>, StoreError>;
 
-    /// Gives dead jobs a fresh run, due at once: attempts, wait, budget, reason, output and cancel request start again;
-    /// the log and `last_error` stay.
-    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError>;
+    /// Gives dead jobs a new run that is due at once. Resets attempts, wait, time budget, reason, output and cancel request. Keeps
+    /// the attempt log and `last_error`.
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<RedriveResult>, StoreError>;
 
-    /// Makes jobs due now that wait for their time. The budget of one that was not yet due counts from now.
-    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError>;
+    /// Makes pending and retrying jobs due now. The time budget of a job that was not yet due starts now.
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNowResult>, StoreError>;
 
-    /// Removes dead jobs with their logs.
-    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError>;
+    /// Removes dead jobs and their attempt logs.
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<DiscardResult>, StoreError>;
 
-    /// The jobs that stand in the way of an enqueue, by id or by tenant and idempotency key: what [`Store::enqueue`] would
-    /// answer for each, or none where it would look no further. It adds nothing and makes no promise: an enqueue decides anew.
+    /// For each job, the existing job with the same id, or with the same tenant and idempotency key: the result that
+    /// [`Store::enqueue`] would return, or none. Adds and reserves nothing.
     ///
-    /// It spares a repeated request what it would cost to prepare its job. Only what names and places a job is looked at, so
-    /// its payload may be left out.
-    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError>;
+    /// With this, a repeated request does not have to prepare its job again. The payload is ignored and may be empty.
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<EnqueueResult>>, StoreError>;
 
-    /// Jobs by id. A row that cannot be read fails the call with [`StoreError::Corrupt`], which names the job and the field.
+    /// Jobs by id. A damaged row fails the call with [`StoreError::Corrupt`], which names the job and the field.
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, StoreError>;
 
-    /// Jobs that match, newest id first.
+    /// The jobs that match, newest id first.
     ///
-    /// A row that cannot be read is left out, here and in [`Store::look`], and logged with its id. The page may then be short,
-    /// or empty, while its `next` says where to go on.
+    /// A row that cannot be read is left out, here and in [`Store::search`], and logged with its id. The page may then
+    /// be short, or even empty, although it has a `next`.
     async fn list(&self, filter: Filter, page: PageRequest) -> Result<Page<Job>, StoreError>;
 
-    /// Jobs that match, newest id first, out of at most `most` that are looked at: its cost is bounded whatever the filter and
-    /// however many jobs there are. The page may be short, or empty, while its `next` says where to go on; nothing comes twice.
+    /// The jobs that match, newest id first, among at most `examined_max` jobs. The cost is bounded for every filter and any number of
+    /// jobs. A page may be short, or even empty, while `next` points to the next page. No job appears twice.
     ///
-    /// A store without a quicker way has [`look_by_lists`].
-    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError>;
+    /// A store without a faster way uses [`search_by_listing`].
+    async fn search(
+        &self,
+        filter: Filter,
+        page: PageRequest,
+        examined_max: usize,
+    ) -> Result<SearchPage, StoreError>;
 
-    /// The attempts of a job, oldest first.
+    /// The attempts of a job, newest first.
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError>;
 
-    /// Removes up to `limit` jobs, at most [`BATCH_ITEMS_MAX`], that ended at least their retention ago, with their logs;
-    /// says how many. Children stay as long as their parent is there and has not ended. State by state in the order of [`Retention::by_state`], longest ended first, ties by id.
+    /// Removes up to `limit` jobs, at most [`BATCH_ITEMS_MAX`], whose retention is over, and their attempt logs.
+    /// Returns their number. Children stay while their parent is live. Removes state by state in the order of
+    /// [`Retention::by_state`], within a state the jobs that ended first, ties by id.
     async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
-    /// Returns when something may have become claimable since `seen` was handed out by [`Store::claim`].
+    /// Returns when a job may have become claimable since [`Store::claim`] returned `seen`.
     ///
-    /// Enqueue, redrive, run-now, follow-ups, a settlement into a claimable state and every write of a record wake. A wake-up may be lost:
-    /// callers poll as well. It says nothing about jobs that become due by time.
-    async fn wait(&self, seen: Wake);
+    /// Enqueue, redrive, run-now, follow-ups, a settlement into a claimable state and every write of a record wake the callers. A
+    /// wake-up can be lost, so callers also poll. Jobs that become due by time do not wake anyone.
+    async fn wait(&self, seen: WakeToken);
 
-    /// Returns how often the end of a running job was requested, by this process or another, once that differs from `seen`.
-    /// Workers renew their leases then, which tells them which job it is. A request may be missed: the next heartbeat finds it.
-    async fn wait_for_cancel(&self, seen: Wake) -> Wake;
+    /// Waits until the number of cancel requests for running jobs, from any process, differs from `seen`, and returns it. Workers then
+    /// renew their leases, and the results name the jobs. If a request is missed, the next heartbeat finds it.
+    async fn wait_for_cancel(&self, seen: WakeToken) -> WakeToken;
 
-    /// Counts by queue and state, and how late the oldest due job is.
+    /// Counts by queue and state, and the due time of the oldest due job.
     async fn stats(&self) -> Result<Stats, StoreError>;
 }
 
-/// A store with everything the engine needs.
-pub trait Backend: Store + Steps + Records + Transfer {}
-impl<T: Store + Steps + Records + Transfer + ?Sized> Backend for T {}
+/// A store with every trait that the engine needs.
+pub trait Backend: Store + Steps + RecordStore + Transfer {}
+impl<T: Store + Steps + RecordStore + Transfer + ?Sized> Backend for T {}
 
 /// The result of enqueueing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enqueued {
-    /// It is new.
+pub enum EnqueueResult {
+    /// The job is new.
     Created(JobId),
-    /// The same id, or the same request under the same key, was there before, as this job.
+    /// This job has the same id, or is the same request under the same key.
     Existing(JobId),
-    /// The key belongs to a different request, this job.
+    /// This job has the same key, but is a different request.
     Conflict(JobId),
-    /// This job had not started and will do what was asked for now.
+    /// This job had not started. It now has the content of the new request.
     Replaced(JobId),
 }
 
-impl Enqueued {
-    /// The job that the request led to, whichever way.
+impl EnqueueResult {
+    /// The new or existing job.
     pub fn id(self) -> JobId {
         match self {
             Self::Created(id) | Self::Existing(id) | Self::Conflict(id) | Self::Replaced(id) => id,
@@ -158,92 +163,92 @@ impl Enqueued {
     }
 }
 
-/// Which jobs to lease.
+/// The jobs that a claim asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimRequest {
-    /// Who asks.
+    /// The worker that claims.
     pub worker: WorkerId,
-    /// From these queues; none means all.
+    /// Claim from these queues. Empty means all.
     pub queues: Vec<Queue>,
-    /// Of these kinds; none means all.
+    /// Claim jobs of these kinds. Empty means all.
     pub kinds: Vec<Kind>,
-    /// At most this many, up to [`BATCH_ITEMS_MAX`].
+    /// Claim at most this many jobs, up to [`BATCH_ITEMS_MAX`].
     pub limit: usize,
-    /// For how long.
+    /// How long the leases last.
     pub lease: Duration,
 }
 
-/// Which leases to take over.
+/// The leases that a reclaim asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReclaimRequest {
-    /// Of these kinds; none means all.
+    /// Reclaim jobs of these kinds. Empty means all.
     pub kinds: Vec<Kind>,
-    /// At most this many, up to [`BATCH_ITEMS_MAX`].
+    /// Reclaim at most this many jobs, up to [`BATCH_ITEMS_MAX`].
     pub limit: usize,
-    /// For how long the new lease lasts; it only has to cover the settlement.
+    /// How long the new leases last. They only have to cover the settlement.
     pub lease: Duration,
-    /// Leases that the caller's process holds, in any number and order. One counts only in its own epoch: a lease that was
-    /// lost does not protect its successor.
+    /// The leases that the caller's process holds, in any number and order. Each protects its own epoch only: a lost lease does
+    /// not protect the lease that replaced it.
     pub held: Vec<Lease>,
 }
 
-/// Jobs under lease.
+/// The jobs that a claim or reclaim leased.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claimed {
-    /// The jobs, each as it is after the claim.
+pub struct ClaimedJobs {
+    /// The jobs, as they are after the claim.
     pub jobs: Vec<Job>,
-    /// Rows that could not be read. They are leased like the others, so that the worker can settle them as rejected.
-    pub unreadable: Vec<Unreadable>,
+    /// Damaged rows. They are leased like the others, so that the worker can settle them as rejected.
+    pub unreadable: Vec<UnreadableJob>,
     /// The store's time.
     pub now: Timestamp,
-    /// When the next matching job is due; at most `now` when more are due already. A reclaim leaves it empty.
+    /// When the next matching job is due. At most `now` if more jobs are due already. None after a reclaim.
     pub next_due: Option<Timestamp>,
-    /// What to hand to [`Store::wait`] if there was nothing to do.
-    pub wake: Wake,
+    /// The argument for [`Store::wait`] if there was nothing to do.
+    pub wake: WakeToken,
 }
 
-/// A leased row that could not be read.
+/// A leased row that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableJob {
     /// Its lease.
     pub lease: Lease,
-    /// The run, as far as it could be read.
+    /// The number of the run. 1 if it cannot be read.
     pub run: u32,
-    /// The attempt, as far as it could be read.
+    /// The number of the attempt. 0 if it cannot be read.
     pub attempt: u32,
     /// What is wrong with it.
     pub problem: String,
 }
 
-/// How far a store's wake-ups had come.
+/// A position in the sequence of a store's wake-ups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Wake(pub u64);
+pub struct WakeToken(pub u64);
 
-/// A verdict to apply under a lease.
+/// A verdict to apply under a lease, with its evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settlement {
     /// The lease.
     pub lease: Lease,
-    /// What follows the attempt.
+    /// The decision about the attempt.
     pub verdict: Verdict,
-    /// The error to keep on the row; none keeps the last one.
+    /// The error to store with the job. None keeps the previous error.
     pub error: Option<String>,
-    /// With which number the other side answered; none keeps the last one.
+    /// The HTTP status or gRPC code of the response. None keeps the previous one.
     pub status: Option<u16>,
-    /// What to write into the attempt log, if anything.
-    pub entry: Option<Entry>,
-    /// Jobs to enqueue with it, [`FOLLOW_UPS_MAX`] at most.
+    /// The report for the attempt log. None writes no log entry.
+    pub entry: Option<AttemptReport>,
+    /// Jobs to enqueue in the same write, at most [`FOLLOW_UPS_MAX`].
     pub follow_ups: Vec<NewJob>,
 }
 
 impl Settlement {
-    /// One that applies `verdict` and says nothing more.
+    /// A settlement with `verdict` and no evidence.
     pub fn new(lease: Lease, verdict: Verdict) -> Self {
         Self { lease, verdict, error: None, status: None, entry: None, follow_ups: Vec::new() }
     }
 
-    /// Whether it is a success with nothing more to say about it, as most are. It stays one whether a cancel was asked for
-    /// or not.
+    /// Whether this is a success without output, evidence or follow-ups, as most settlements are. A requested cancel does not
+    /// change it.
     pub fn is_plain(&self) -> bool {
         let Self { lease: _, verdict, error, status, entry, follow_ups } = self;
         *verdict == Verdict::Complete(None)
@@ -253,7 +258,7 @@ impl Settlement {
             && follow_ups.is_empty()
     }
 
-    /// Refuses what no store would take.
+    /// Checks the limits that every store has.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.follow_ups.len() > FOLLOW_UPS_MAX {
             return Err(Invalid::new("followUps", format!("at most {FOLLOW_UPS_MAX} are allowed")));
@@ -263,8 +268,8 @@ impl Settlement {
             return Err(Invalid::new("detail", format!("at most {DETAIL_BYTES_MAX} bytes are allowed")));
         }
         check_text("error", self.error.as_deref())?;
-        self.verdict.awaits().map_or(Ok(()), Await::check)?;
-        if let Some(Entry { outcome, error, detail, .. }) = &self.entry {
+        self.verdict.awaits().map_or(Ok(()), WaitCondition::check)?;
+        if let Some(AttemptReport { outcome, error, detail, .. }) = &self.entry {
             check_text("outcome", Some(outcome))?;
             check_text("error", error.as_deref())?;
             check_text("detail", detail.as_deref())?;
@@ -279,32 +284,32 @@ impl Settlement {
 
 /// The result of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
-    /// It took effect; the job is in this state.
+pub enum SettleResult {
+    /// The settlement took effect. The job is now in this state.
     Applied(State),
-    /// Someone else holds or has settled the lease; nothing changed.
+    /// Another worker holds the lease or has settled it. Nothing changed.
     LeaseLost,
 }
 
 /// The result of renewing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extended {
-    /// It goes on.
+pub enum ExtendResult {
+    /// The lease is renewed.
     Renewed,
-    /// It goes on, and someone asked for the job's end.
+    /// The lease is renewed, and someone has cancelled the job: the worker should stop it.
     CancelRequested,
-    /// Someone else holds or has settled it.
+    /// Another worker holds the lease or has settled it.
     LeaseLost,
 }
 
 /// The result of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancelled {
-    /// It has ended.
+pub enum CancelResult {
+    /// The job is cancelled.
     Done,
-    /// It is running; its worker will hear of it.
+    /// The job is running. Its worker will stop it.
     Requested,
-    /// It had ended before, in this state.
+    /// The job had ended before, in this state.
     Ended(State),
     /// There is no such job.
     NotFound,
@@ -312,10 +317,10 @@ pub enum Cancelled {
 
 /// The result of a redrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redriven {
-    /// It has a fresh run.
+pub enum RedriveResult {
+    /// The job has a new run.
     Done,
-    /// It is not dead but in this state.
+    /// The job is in this state, and not dead.
     NotDead(State),
     /// There is no such job.
     NotFound,
@@ -323,10 +328,10 @@ pub enum Redriven {
 
 /// The result of making a job due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunNow {
-    /// It is due.
+pub enum RunNowResult {
+    /// The job is due.
     Done,
-    /// It does not wait for its time but is in this state.
+    /// The job is in this state, and not pending or retrying.
     NotWaiting(State),
     /// There is no such job.
     NotFound,
@@ -334,23 +339,23 @@ pub enum RunNow {
 
 /// The result of a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Discarded {
-    /// It is gone.
+pub enum DiscardResult {
+    /// The job is removed.
     Done,
-    /// It is not dead but in this state.
+    /// The job is in this state, and not dead.
     NotDead(State),
     /// There is no such job.
     NotFound,
 }
 
-/// How long jobs are kept after they have ended.
+/// How long a store keeps jobs after they have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Those that succeeded.
+    /// Succeeded jobs.
     pub succeeded: Duration,
-    /// Those that are dead.
+    /// Dead jobs.
     pub dead: Duration,
-    /// Those that were cancelled.
+    /// Cancelled jobs.
     pub cancelled: Duration,
 }
 
@@ -369,14 +374,14 @@ impl Retention {
     }
 }
 
-/// Counts.
+/// The number of jobs by queue and state, and the oldest due time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
     /// The store's time.
     pub now: Timestamp,
-    /// Jobs by queue and state; what is zero is absent.
+    /// Jobs by queue and state. Zero counts are absent.
     pub counts: BTreeMap<(Queue, State), u64>,
-    /// When the job that has been due for longest was due.
+    /// The due time of the job that has been due longest. None if no job is due.
     pub oldest_due: Option<Timestamp>,
 }
 
@@ -387,7 +392,7 @@ impl Stats {
     }
 }
 
-/// Refuses a batch that is too large, naming the limit.
+/// Rejects a batch with more than [`BATCH_ITEMS_MAX`] items.
 pub fn check_batch(items: usize) -> Result<(), Invalid> {
     if items <= BATCH_ITEMS_MAX {
         Ok(())
@@ -396,38 +401,38 @@ pub fn check_batch(items: usize) -> Result<(), Invalid> {
     }
 }
 
-/// Why a store could not do what it was asked. The variants are what the caller can do about it.
+/// Why a call to a store failed. Each variant tells the caller what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It may work in a moment: try again.
+    /// The store does not answer now: try again.
     #[error("the store is unavailable for now")]
-    Unavailable(#[source] Cause),
-    /// Another transaction was in the way (a deadlock, a lock or statement timeout): try again.
+    Unavailable(#[source] BoxError),
+    /// Another transaction conflicted (deadlock, lock timeout, statement timeout): try again.
     #[error("the store was busy with a conflicting write")]
-    Busy(#[source] Cause),
-    /// There is no room: free some, then go on.
+    Busy(#[source] BoxError),
+    /// The disk or memory of the store is full: free some.
     #[error("the store is full; free disk space or raise its size limit, nothing acknowledged is lost")]
-    Full(#[source] Cause),
-    /// It cannot be opened or written as it is; the message says what to do.
+    Full(#[source] BoxError),
+    /// The store cannot be opened or written in its present condition. The message says what to do.
     #[error("{0}")]
     Refused(String),
-    /// What was asked is not legal.
+    /// The request is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// What is stored is not what was written: restore a backup or look at the named place.
+    /// Stored data is damaged: restore a backup, or repair the place that the message names.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),
-    /// A defect or a failure that another try will not cure.
+    /// A defect, or a failure that a retry does not cure.
     #[error("the store failed")]
-    Failed(#[source] Cause),
+    Failed(#[source] BoxError),
 }
 
 /// The cause behind a [`StoreError`].
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl StoreError {
-    /// Whether another try may work.
-    pub fn may_pass(&self) -> bool {
+    /// Whether a retry may succeed.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Busy(_) => true,
             Self::Full(_) | Self::Refused(_) | Self::Invalid(_) | Self::Corrupt(_) | Self::Failed(_) => false,
@@ -440,9 +445,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_pass_is_worth_another_try() {
-        let cause = || Cause::from("x");
-        assert!(StoreError::Unavailable(cause()).may_pass() && StoreError::Busy(cause()).may_pass());
+    fn only_transient_errors_are_retried() {
+        let cause = || BoxError::from("x");
+        assert!(StoreError::Unavailable(cause()).is_transient() && StoreError::Busy(cause()).is_transient());
         for error in [
             StoreError::Full(cause()),
             StoreError::Refused("x".into()),
@@ -450,7 +455,7 @@ mod tests {
             StoreError::Corrupt("x".into()),
             StoreError::Failed(cause()),
         ] {
-            assert!(!error.may_pass(), "{error}");
+            assert!(!error.is_transient(), "{error}");
         }
     }
 }

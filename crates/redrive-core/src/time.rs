@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// An instant so late that nothing is due then.
+    /// The latest instant. Nothing is ever due at it.
     pub const MAX: Self = Self(i64::MAX);
 
     /// The instant `ms` milliseconds after the Unix epoch.
@@ -23,7 +23,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The time from `earlier` to here; zero when `earlier` is later, as after a clock was set back.
+    /// The time since `earlier`. Zero if `earlier` is later, as after a clock was set back.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -44,7 +44,7 @@ pub fn ceil_ms(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Tells the time. Stores take one, so that tests and simulations can move it.
+/// A source of the current time. Stores take one, so that tests and simulations can control the time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The current instant.
     fn now(&self) -> Timestamp;

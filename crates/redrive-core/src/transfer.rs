@@ -1,89 +1,96 @@
-//! What moving from one store to another needs: all of a store's content out and in, and a seal that stops work meanwhile.
+//! Moves the content of one store to another: export, import, and a seal that stops claims meanwhile.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::finding::{Finding, Gravity};
+use crate::finding::{Finding, Severity};
 use crate::invalid::Invalid;
 use crate::job::{Attempt, Job, JobId};
 use crate::names::{Kind, SignalName, Tenant, UniqueKey};
-use crate::records::{Change, Expect};
+use crate::records::{Precondition, RecordValue, RecordWrite};
 use crate::steps::Step;
-use crate::store::{StoreError, Unreadable, check_batch};
+use crate::store::{StoreError, UnreadableJob, check_batch};
 use crate::time::Timestamp;
 
-/// The kind of record whose presence stops every claim and reclaim of a store, whatever its id. It is no pause: resuming a
-/// queue does not undo it, and a pause outlives it. When a write of one returns, every claim that did not see it has ended.
+/// The kind of record that stops every claim and reclaim of a store, with any id. A seal is independent of pauses:
+/// resuming a queue does not remove a seal, and removing a seal ends no pause. When the write of a seal returns, every
+/// claim that did not see the seal has ended.
 pub const SEALED: &str = "sealed";
-/// The id of the [`SEALED`] record of a store that is moved away from, during the move and after it.
+/// The id of the [`SEALED`] record in the source of a move, during the move and after it.
 pub const MOVED_AWAY: &str = "moved-away";
-/// The id of the [`SEALED`] record of a store that is being filled: as long as it is there, imports replace jobs.
+/// The id of the [`SEALED`] record in the target of a move. While it exists, imports replace existing jobs.
 pub const BEING_FILLED: &str = "being-filled";
 
-/// Bytes of parcels after which one export ends, with the parcel that reaches them.
+/// An export ends with the job that brings it to this number of bytes.
 pub const EXPORT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// All of a store's content, out and in. Each method is one atomic write or read; results stand in the order of what was asked.
+/// Exports and imports the whole content of a store. Each method is one atomic write or read. Results come in the order
+/// of the request.
 ///
-/// Importing is idempotent, so that a transfer that was cut off is simply done again. When jobs were started is not
-/// transferred: rates count anew.
+/// Imports are idempotent, so that an interrupted transfer can be repeated. The start times that rates count are not transferred: rates
+/// start again from zero.
 #[async_trait]
 pub trait Transfer: Send + Sync {
-    /// Jobs with all that belongs to them, in the order of their ids, those after `after`, at most `limit`.
+    /// Jobs with everything that belongs to them, after `after` in the order of their ids, at most `limit`.
     ///
-    /// A parcel is always whole, so that it is imported in one write; an export ends early once it has reached
-    /// [`EXPORT_BYTES_MAX`], with at least one parcel. Rows that cannot be read are named and not dropped silently.
-    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError>;
+    /// Each job is complete, so that one write can import it. An export ends early at [`EXPORT_BYTES_MAX`], but has at least one job. Damaged
+    /// rows are reported.
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<ExportPage, StoreError>;
 
-    /// Adds jobs exactly as they are. Each is answered for by itself, and those that were added wake like an enqueue.
+    /// Adds jobs unchanged. Each job has its own result. Added jobs wake workers, as an enqueue does.
     ///
-    /// A job whose id is there already is left as it is; while there is a [`BEING_FILLED`] record it is replaced by the
-    /// parcel, with all that belongs to it. A job whose idempotency key belongs to another job, or whose unique key another
-    /// one holds in force, is not added.
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError>;
+    /// A job whose id exists stays unchanged. While a [`BEING_FILLED`] record exists, it is replaced, with everything that belongs to it. A job
+    /// is not added if its idempotency key belongs to another job, or if another job holds its unique key.
+    async fn import(&self, jobs: Vec<JobSnapshot>) -> Result<Vec<ImportResult>, StoreError>;
 
-    /// Records of every kind, removed ones too, in the order of kind and id by their bytes, those after `after`, at most
-    /// `limit`.
+    /// The next `limit` records of all kinds after `after`, in the byte order of kind and id.
+    ///
+    /// The floor of a kind is among them, as a snapshot with an empty id and without a value. So are the records that were removed
+    /// while the store was sealed. See [`crate::RecordStore`].
     async fn export_records(
         &self,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Result<Vec<Slot>, StoreError>;
+    ) -> Result<Vec<RecordSnapshot>, StoreError>;
 
-    /// Writes records with their versions where there is none or one with a smaller version, so that versions only grow;
-    /// says of each whether it did. Wakes like [`crate::Records::write`].
-    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError>;
+    /// Writes records and floors with their versions. A record or floor that has the same or a greater version stays,
+    /// so that versions only grow. Returns for each whether it was written. Wakes workers, as
+    /// [`crate::RecordStore::write`] does.
+    async fn import_records(&self, records: Vec<RecordSnapshot>) -> Result<Vec<bool>, StoreError>;
 
-    /// Unique keys that are still promised to jobs that are gone, in the order of the jobs' ids, those after `after`, at
-    /// most `limit`.
-    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError>;
+    /// Unique keys that are reserved although their jobs are gone, after `after` in the order of the jobs' ids, at most `limit`.
+    async fn export_reserved_keys(
+        &self,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<ReservedKey>, StoreError>;
 
-    /// Takes over promises whose key nobody holds in force, or the same job held before; says of each whether it did.
-    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError>;
+    /// Adds reservations whose key is free or belongs to the same job. Returns for each whether it was added.
+    async fn import_reserved_keys(&self, keys: Vec<ReservedKey>) -> Result<Vec<bool>, StoreError>;
 }
 
-/// A job with all that belongs to it.
+/// A job with everything that belongs to it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parcel {
-    /// The row as it is: state, epoch, lease and every instant.
+pub struct JobSnapshot {
+    /// The job, with state, epoch, lease and all times.
     pub job: Job,
-    /// What was asked for under its idempotency key.
+    /// The fingerprint of the request with its idempotency key.
     pub fingerprint: Option<[u8; 32]>,
-    /// The unique key that it holds.
-    pub unique: Option<Held>,
+    /// The unique key that the job holds.
+    pub unique: Option<HeldUniqueKey>,
     /// Its attempts, oldest first.
     pub log: Vec<Attempt>,
-    /// Its remembered steps, by their places.
+    /// Its stored steps, by place.
     pub steps: Vec<Step>,
     /// Its signals, in the order of their arrival.
-    pub signals: Vec<Received>,
+    pub signals: Vec<StoredSignal>,
 }
 
-impl Parcel {
-    /// About how large it is, to bound a batch.
+impl JobSnapshot {
+    /// The approximate size in bytes, to limit a batch.
     pub fn bytes(&self) -> usize {
-        /// What a row costs beside its long columns.
+        /// The size of a row without its long columns.
         const ROW: usize = 256;
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let job = &self.job;
@@ -95,84 +102,89 @@ impl Parcel {
         ROW + row + log + steps + signals
     }
 
-    /// Refuses a batch that no store would take.
-    pub fn check_all(parcels: &[Self]) -> Result<(), Invalid> {
-        check_batch(parcels.len())
+    /// Checks the limits of a batch.
+    pub fn check_all(jobs: &[Self]) -> Result<(), Invalid> {
+        check_batch(jobs.len())
     }
 }
 
 /// A unique key that a job holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldUniqueKey {
     /// The key.
     pub key: UniqueKey,
-    /// Until when, whatever becomes of the job; none until it has ended.
+    /// The end of the reservation, even if the job ends earlier. None if the key becomes free when the job ends.
     pub until: Option<Timestamp>,
 }
 
-/// A signal that a job got.
+/// A stored signal of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
-    /// Makes it repeatable.
+pub struct StoredSignal {
+    /// The identity of the signal.
     pub id: Uuid,
     /// Its name.
     pub name: SignalName,
-    /// What it says; empty once it was taken, because the step has it from then on.
+    /// The content. Empty after a step took the signal, because the step then stores it.
     pub value: Vec<u8>,
-    /// A step has taken it. It is kept so that a repeat is known as one.
+    /// Whether a step has taken the signal. A taken signal is kept so that a repeat is recognised.
     pub taken: bool,
 }
 
-/// What an export came to.
+/// The result of an export.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Exported {
+pub struct ExportPage {
     /// The jobs.
-    pub parcels: Vec<Parcel>,
-    /// Rows that could not be read, or something that belongs to them; they stay where they are.
-    pub unreadable: Vec<Unreadable>,
-    /// The last job that was looked at, where the next export goes on; none at the end.
+    pub jobs: Vec<JobSnapshot>,
+    /// Damaged rows, or rows with damaged parts. They stay in the source.
+    pub unreadable: Vec<UnreadableJob>,
+    /// The last job that was examined: the next export starts after it. None at the end.
     pub last: Option<JobId>,
 }
 
-/// What came of importing a job.
+/// The result of importing a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Imported {
-    /// It is new.
+pub enum ImportResult {
+    /// The job was added.
     Created,
-    /// It was there and is now as the parcel says, since the store is being filled.
+    /// The job existed and was replaced, because the store is the target of a move.
     Replaced,
-    /// It was there, and the store is open for work; nothing changed.
+    /// The job existed, and nothing changed.
     Kept,
-    /// Its idempotency key or its unique key belongs to this other job; nothing changed.
+    /// This other job has the idempotency key or the unique key. Nothing changed.
     Conflict(JobId),
 }
 
-/// Where a record is, or was.
+/// A record, a removed record, or the floor of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slot {
+pub struct RecordSnapshot {
     /// The kind.
     pub kind: String,
-    /// The name within the kind.
+    /// The name within the kind; empty for the floor.
     pub id: String,
-    /// The version of the record, or of its removal.
+    /// The version of the record or of its removal, or the floor.
     pub version: u64,
-    /// Its content; none when it was removed.
+    /// The content of the record; `None` if it was removed, and for the floor.
     pub value: Option<Vec<u8>>,
 }
 
-impl Slot {
-    /// Refuses a batch that no store would take.
-    pub fn check_all(slots: &[Self]) -> Result<(), Invalid> {
-        check_batch(slots.len())?;
-        for slot in slots {
-            if slot.version == 0 {
+impl RecordSnapshot {
+    /// Whether this is the floor of its kind: the number that the version of a new record exceeds.
+    pub fn is_floor(&self) -> bool {
+        self.id.is_empty() && self.value.is_none()
+    }
+
+    /// Checks the limits of a batch.
+    pub fn check_all(records: &[Self]) -> Result<(), Invalid> {
+        check_batch(records.len())?;
+        for record in records {
+            if record.version == 0 {
                 return Err(Invalid::new("version", "must be at least 1"));
             }
-            let change = Change {
-                kind: slot.kind.clone(),
-                id: slot.id.clone(),
-                expect: Expect::Any,
-                value: slot.value.clone(),
+            let change = RecordWrite {
+                kind: record.kind.clone(),
+                id: if record.is_floor() { "floor".to_owned() } else { record.id.clone() },
+                expect: Precondition::Any,
+                value: record.value.clone(),
             };
             change.check()?;
         }
@@ -180,33 +192,37 @@ impl Slot {
     }
 }
 
-/// A unique key that stays taken although its job is gone.
+/// A unique key that is reserved although its job is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Promise {
-    /// Whose key it is.
+pub struct ReservedKey {
+    /// The tenant of the key.
     pub tenant: Tenant,
-    /// For which kind of job.
+    /// The kind of job.
     pub kind: Kind,
     /// The key.
     pub key: UniqueKey,
-    /// The job that had it.
+    /// The job that had the key.
     pub job: JobId,
-    /// Until when.
+    /// The end of the reservation.
     pub until: Timestamp,
 }
 
-/// What a [`SEALED`] record says: which transfer it belongs to, and where the other store is.
+/// The content of a [`SEALED`] record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Seal {
-    /// The transfer.
+    /// The transfer that the seal belongs to.
     pub transfer: Uuid,
-    /// The other store's address, without a password.
+    /// The address of the other store, without a password.
     pub other: String,
-    /// When it began, by the source's clock.
+    /// When the transfer started, by the source's clock.
     pub at: Timestamp,
-    /// Whether everything has been transferred.
+    /// Whether the transfer is complete.
     pub done: bool,
+}
+
+impl RecordValue for Seal {
+    const KIND: &'static str = SEALED;
 }
 
 impl Seal {
@@ -220,31 +236,33 @@ impl Seal {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What the record of this id and value means for whoever meets it, and what to do.
+    /// The finding for `redrive doctor` about a seal with this id and value.
     pub fn finding(id: &str, value: &[u8]) -> Finding {
         let seal = Self::read(value);
         let other = seal.as_ref().map_or("another store", |seal| seal.other.as_str());
         let evidence = format!("record {SEALED}/{id}");
         if id == BEING_FILLED {
             let what = format!("nothing is claimed here: the store is being filled from {other}");
-            let remedy = format!("let `redrive move --from {other}` end, or run it again if it was cut off");
-            return Finding::new(Gravity::Warning, "seal", what, evidence, remedy);
+            let remedy = format!(
+                "wait until `redrive move --from {other}` ends, or run it again if it was interrupted"
+            );
+            return Finding::new(Severity::Warning, "seal", what, evidence, remedy);
         }
         let (what, remedy) = if seal.as_ref().is_none_or(|seal| seal.done) {
             (
                 format!("nothing is claimed here: the store was moved to {other}"),
                 format!(
-                    "point services and workers at {other}; what was enqueued here since comes there by running the \
-                     same `redrive move` again; to work here after all, run `redrive move --lift` with this store"
+                    "point services and workers at {other}; run the same `redrive move` again to move jobs that were enqueued here \
+                     since; to use this store again, run `redrive move --lift` with it"
                 ),
             )
         } else {
             (
                 format!("nothing is claimed here: the store is being moved to {other}"),
-                format!("let `redrive move --to {other}` end, or run it again if it was cut off"),
+                format!("wait until `redrive move --to {other}` ends, or run it again if it was interrupted"),
             )
         };
-        Finding::new(Gravity::Warning, "seal", what, evidence, remedy)
+        Finding::new(Severity::Warning, "seal", what, evidence, remedy)
     }
 }
 
@@ -269,10 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_records_is_checked_by_name() {
-        let slot =
-            |version, kind: &str| Slot { kind: kind.to_owned(), id: "x".to_owned(), version, value: None };
-        assert_eq!(Slot::check_all(&[slot(1, "a"), slot(0, "a")]).unwrap_err().field, "version");
-        assert_eq!(Slot::check_all(&[slot(1, "")]).unwrap_err().field, "kind");
+    fn an_invalid_record_is_rejected_with_its_field() {
+        let record = |version, kind: &str| RecordSnapshot {
+            kind: kind.to_owned(),
+            id: "x".to_owned(),
+            version,
+            value: None,
+        };
+        let records = [record(1, "a"), record(0, "a")];
+        assert_eq!(RecordSnapshot::check_all(&records).unwrap_err().field, "version");
+        assert_eq!(RecordSnapshot::check_all(&[record(1, "")]).unwrap_err().field, "kind");
     }
 }

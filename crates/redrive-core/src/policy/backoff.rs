@@ -15,7 +15,7 @@ pub struct Backoff {
     max_delay: Duration,
 }
 
-/// The shape of the curve; `k` is the number of attempts that have failed so far.
+/// The shape of the curve. `k` is the number of failed attempts so far.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Curve {
     /// `initial`
@@ -26,7 +26,7 @@ pub enum Curve {
     Exponential(Duration, f64),
     /// `initial · k^exponent`
     Polynomial(Duration, f64),
-    /// The `k`-th entry; the last one repeats.
+    /// The `k`-th entry. The last entry repeats.
     Schedule(Vec<Duration>),
 }
 
@@ -51,7 +51,7 @@ impl Backoff {
         Self::new(Curve::Polynomial(initial, exponent), max_delay)
     }
 
-    /// Follows a list; its last entry repeats.
+    /// Follows a list. The last entry repeats.
     pub fn schedule(delays: Vec<Duration>) -> Result<Self, Invalid> {
         let longest = delays.iter().max().copied().unwrap_or_default();
         Self::new(Curve::Schedule(delays), longest)
@@ -66,7 +66,7 @@ impl Backoff {
             ));
         }
         curve.check()?;
-        // A schedule states every wait itself, so only the cap can shorten it.
+        // A schedule lists its waits, and the cap may shorten any of them, even the first.
         if !matches!(curve, Curve::Schedule(_)) && curve.initial() > max_delay {
             let problem = format!(
                 "must not be above maxDelayMs ({}), is {}",
@@ -78,7 +78,7 @@ impl Backoff {
         Ok(Self { curve, max_delay })
     }
 
-    /// The capped wait once `failed` attempts have failed, `failed` from 1.
+    /// The capped wait after `failed` failed attempts. Zero counts as one.
     pub fn before_retry(&self, failed: u32) -> Duration {
         let k = failed.max(1);
         let uncapped = match &self.curve {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_curve_gives_its_formula() {
+    fn each_curve_follows_its_formula() {
         let cap = ms(60_000);
         let cases: [(Backoff, [u64; 5]); 6] = [
             (Backoff::fixed(ms(500)).unwrap(), [500, 500, 500, 500, 500]),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_curve_survives_json() {
+    fn every_curve_is_unchanged_after_json() {
         for backoff in [
             Backoff::fixed(ms(500)).unwrap(),
             Backoff::linear(ms(500), ms(900)).unwrap(),
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_validates_stays_within_its_cap(
+        fn every_valid_backoff_stays_within_its_cap(
             initial in 0u64..10_000_000_000, max in 0u64..40_000_000_000,
             shape in 0u8..4, factor in any::<f64>(), failed in any::<u32>(),
         ) {

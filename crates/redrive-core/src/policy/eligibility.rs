@@ -1,12 +1,12 @@
-//! Which failures are worth another attempt.
+//! The failures that a policy retries.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::Fault;
+use crate::verdict::FailureKind;
 
-/// The failures that are retried; all others are dead at once.
+/// The failures that are retried. After any other failure, the job is dead at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Eligibility {
@@ -14,13 +14,13 @@ pub struct Eligibility {
     pub retryable_status_codes: BTreeSet<u16>,
     /// gRPC codes by number.
     pub retryable_grpc_codes: BTreeSet<u16>,
-    /// No connection, or one that broke.
+    /// The connection failed or broke.
     pub connection_errors: bool,
-    /// An attempt that took too long.
+    /// The attempt took too long.
     pub timeouts: bool,
 }
 
-/// gRPC's code for a service that cannot answer now.
+/// The gRPC code UNAVAILABLE.
 pub const GRPC_UNAVAILABLE: u16 = 14;
 
 impl Default for Eligibility {
@@ -36,16 +36,17 @@ impl Default for Eligibility {
 }
 
 impl Eligibility {
-    /// Whether a failure of this sort is worth another attempt.
-    pub fn covers(&self, fault: Fault) -> bool {
-        match fault {
-            Fault::Status(status) => self.retryable_status_codes.contains(&status),
-            Fault::Grpc(code) => self.retryable_grpc_codes.contains(&code),
-            Fault::Connection => self.connection_errors,
-            Fault::Timeout => self.timeouts,
-            Fault::BodyLost | Fault::TargetRefused => false,
-            // A program's own error or panic says nothing about eligibility: it is retried unless it is rejected.
-            Fault::Error | Fault::Panic => true,
+    /// Whether a failure of this kind is retried.
+    pub fn covers(&self, kind: FailureKind) -> bool {
+        match kind {
+            FailureKind::Status(status) => self.retryable_status_codes.contains(&status),
+            FailureKind::Grpc(code) => self.retryable_grpc_codes.contains(&code),
+            FailureKind::Connection => self.connection_errors,
+            FailureKind::Timeout => self.timeouts,
+            FailureKind::BodyLost | FailureKind::TargetRefused => false,
+            // A policy does not list errors and panics of handlers. They are retried unless the handler rejects the
+            // job.
+            FailureKind::Error | FailureKind::Panic => true,
         }
     }
 }
@@ -55,26 +56,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_retries_what_may_pass() {
-        let covered = |fault| Eligibility::default().covers(fault);
+    fn the_default_retries_failures_that_may_be_temporary() {
+        let covered = |kind| Eligibility::default().covers(kind);
         for status in [408, 425, 429, 500, 502, 503, 504] {
-            assert!(covered(Fault::Status(status)), "{status}");
+            assert!(covered(FailureKind::Status(status)), "{status}");
         }
         for status in [300, 301, 400, 401, 403, 404, 409, 410, 413, 422, 501, 505] {
-            assert!(!covered(Fault::Status(status)), "{status}");
+            assert!(!covered(FailureKind::Status(status)), "{status}");
         }
         for code in 0..=16 {
-            assert_eq!(covered(Fault::Grpc(code)), code == GRPC_UNAVAILABLE, "{code}");
+            assert_eq!(covered(FailureKind::Grpc(code)), code == GRPC_UNAVAILABLE, "{code}");
         }
-        for fault in [Fault::Connection, Fault::Timeout, Fault::Error, Fault::Panic] {
-            assert!(covered(fault), "{fault:?}");
+        for kind in [FailureKind::Connection, FailureKind::Timeout, FailureKind::Error, FailureKind::Panic] {
+            assert!(covered(kind), "{kind:?}");
         }
     }
 
     #[test]
     fn connection_errors_and_timeouts_can_be_switched_off() {
         let none = Eligibility { connection_errors: false, timeouts: false, ..Eligibility::default() };
-        assert!(!none.covers(Fault::Connection) && !none.covers(Fault::Timeout));
-        assert!(!none.covers(Fault::BodyLost) && !none.covers(Fault::TargetRefused));
+        assert!(!none.covers(FailureKind::Connection) && !none.covers(FailureKind::Timeout));
+        assert!(!none.covers(FailureKind::BodyLost) && !none.covers(FailureKind::TargetRefused));
     }
 }

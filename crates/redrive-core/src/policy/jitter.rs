@@ -1,15 +1,15 @@
-//! How waits are spread, so that failures that happened together do not come back together.
+//! Jitter: the random part of a wait, so that jobs that failed together do not retry together.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::backoff::Backoff;
-use crate::chance::Chance;
 use crate::invalid::Invalid;
 use crate::limits::HORIZON;
+use crate::random::RandomSource;
 
-/// The spread around a backoff's wait `b`.
+/// How a wait is drawn around the backoff's wait `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "jitterType", rename_all = "UPPERCASE")]
 pub enum Jitter {
@@ -36,23 +36,23 @@ pub enum Jitter {
 }
 
 impl Jitter {
-    /// A spread of `fraction` of the wait to either side.
+    /// Jitter of up to `fraction` of the wait in both directions.
     pub fn proportional(fraction: f64) -> Result<Self, Invalid> {
         Ok(Self::Proportional { fraction: Fraction::new(fraction)? })
     }
 
-    /// A spread of `width` to either side.
+    /// Jitter of up to `width` in both directions.
     pub fn absolute(width: Duration) -> Self {
         Self::Absolute { width: width.min(HORIZON) }
     }
 
-    /// The actual wait once `failed` attempts have failed; `previous` is the actual wait before this one.
+    /// The wait after `failed` failed attempts. `previous` is the wait before the last attempt.
     pub fn spread(
         self,
         backoff: &Backoff,
         failed: u32,
         previous: Option<Duration>,
-        chance: &mut dyn Chance,
+        random: &mut dyn RandomSource,
     ) -> Duration {
         let (low, high) = match self {
             Self::Decorrelated => decorrelated_range(backoff, previous.unwrap_or(backoff.initial())),
@@ -60,8 +60,8 @@ impl Jitter {
                 self.range(backoff.before_retry(failed))
             }
         };
-        // Below zero only for `Absolute`, whose draws there all mean "at once".
-        let drawn = low + (high - low) * chance.unit().clamp(0.0, 1.0);
+        // Only `Absolute` can draw a negative number. It means a wait of zero.
+        let drawn = low + (high - low) * random.unit().clamp(0.0, 1.0);
         from_secs(drawn.max(0.0))
     }
 
@@ -85,7 +85,7 @@ pub(super) fn decorrelated_range(backoff: &Backoff, previous: Duration) -> (f64,
     (low.as_secs_f64(), high.as_secs_f64())
 }
 
-/// Seconds as a duration; too many saturate at the horizon.
+/// Seconds as a duration, at most the horizon.
 pub(super) fn from_secs(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(HORIZON)
 }
@@ -96,7 +96,7 @@ pub(super) fn from_secs(seconds: f64) -> Duration {
 pub struct Fraction(f64);
 
 impl Fraction {
-    /// Takes a number from 0 to 1.
+    /// Accepts a number from 0 to 1.
     pub fn new(fraction: f64) -> Result<Self, Invalid> {
         if (0.0..=1.0).contains(&fraction) {
             Ok(Self(fraction))

@@ -1,4 +1,4 @@
-//! Policies that the documents behind redrive prescribe, and the default.
+//! The default policy, and the policies of the reference documents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,12 +33,12 @@ pub fn quadratic() -> Policy {
     build(4, Backoff::polynomial(ms(1_000), 2.0, ms(300_000)), Ok(Jitter::None))
 }
 
-/// One attempt and no more.
+/// A single attempt.
 pub fn once() -> Policy {
     build(1, Backoff::fixed(Duration::ZERO), Ok(Jitter::None))
 }
 
-/// Every preset by name, as `redrive policy preview` offers them.
+/// Every preset with its name, for `redrive policy preview`.
 pub fn all() -> [(&'static str, Policy); 6] {
     [
         ("default", standard()),
@@ -54,7 +54,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Presets are constants, so a refused value is a defect here; the test below constructs each one.
+/// Presets are constants, so an invalid value is a defect. The test below constructs each one.
 fn build(attempts: u32, backoff: Result<Backoff, Invalid>, jitter: Result<Jitter, Invalid>) -> Policy {
     Policy {
         max_attempts: legal(MaxAttempts::new(attempts)),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn presets_reproduce_their_documents() {
+    fn presets_match_the_reference_documents() {
         assert_eq!(
             bounds(&upload()),
             [(800, 1_200), (1_800, 2_200), (3_800, 4_200), (7_800, 8_200), (15_800, 16_200)]

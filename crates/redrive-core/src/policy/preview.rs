@@ -1,4 +1,4 @@
-//! What a policy would do: bounds and mean of the wait before each retry, and their sums.
+//! A preview of a policy: shortest, mean and longest wait before each retry, and their sums.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use super::Policy;
 use super::backoff::Backoff;
 use super::jitter::{Jitter, decorrelated_range, from_secs};
 
-/// Retries shown at most; a policy may allow thousands.
+/// The most retries in a preview. A policy may allow thousands.
 pub const RETRIES_SHOWN_MAX: u32 = 100;
 
-/// The schedule of a policy whose attempts all fail at once.
+/// The waits of a policy if every attempt fails at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preview {
-    /// One for each retry, in order, [`RETRIES_SHOWN_MAX`] at most.
+    /// The retries in order, at most [`RETRIES_SHOWN_MAX`].
     pub retries: Vec<Retry>,
-    /// How many retries there are beyond those shown.
+    /// The number of further retries.
     pub not_shown: u32,
 }
 
 /// The wait before one retry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Retry {
-    /// The attempt it leads to, from 2.
+    /// The number of the attempt after the wait, from 2.
     pub attempt: u32,
     /// The shortest wait.
     pub earliest: Duration,
@@ -29,33 +29,33 @@ pub struct Retry {
     pub mean: Duration,
     /// The longest wait.
     pub latest: Duration,
-    /// The sums of these three up to here: when the attempt starts if every call fails at once.
-    pub total: Total,
+    /// The sums of the waits so far: when the attempt starts if every attempt fails at once.
+    pub total: TotalWait,
 }
 
 /// Sums of waits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Total {
-    /// Of the shortest waits.
+pub struct TotalWait {
+    /// The sum of the shortest waits.
     pub earliest: Duration,
-    /// Of the mean waits.
+    /// The sum of the mean waits.
     pub mean: Duration,
-    /// Of the longest waits.
+    /// The sum of the longest waits.
     pub latest: Duration,
 }
 
 impl Preview {
-    /// The sums over all retries shown.
-    pub fn total(&self) -> Total {
+    /// The sums over all retries of the preview.
+    pub fn total(&self) -> TotalWait {
         self.retries.last().map(|retry| retry.total).unwrap_or_default()
     }
 }
 
-/// Computes the schedule of `policy`.
+/// Computes the preview of `policy`.
 pub(super) fn preview(policy: &Policy) -> Preview {
     let all = policy.max_attempts.get() - 1;
     let shown = all.min(RETRIES_SHOWN_MAX);
-    let mut total = Total::default();
+    let mut total = TotalWait::default();
     let waits = match policy.jitter {
         Jitter::Decorrelated => decorrelated(&policy.backoff, shown),
         jitter => (1..=shown).map(|k| independent(jitter, policy.backoff.before_retry(k))).collect(),
@@ -82,10 +82,10 @@ fn independent(jitter: Jitter, wait: Duration) -> Wait {
     (from_secs(low.max(0.0)), from_secs(mean), from_secs(high))
 }
 
-/// Cells of the grid that stands for the distribution of a decorrelated wait.
+/// The number of grid cells that represent the distribution of a decorrelated wait.
 const CELLS: usize = 400;
 
-/// Each wait depends on the one before, so its distribution is carried along on a grid over `[initial, max]`.
+/// Each wait depends on the previous one, so a grid over `[initial, max]` tracks its distribution.
 fn decorrelated(backoff: &Backoff, retries: u32) -> Vec<Wait> {
     let (low, top) = (backoff.initial().as_secs_f64(), backoff.max_delay().as_secs_f64());
     let width = (top - low) / CELLS as f64;
@@ -141,9 +141,9 @@ mod tests {
     }
 
     /// The mean of each wait over many runs of the real jitter, as the preview should predict it.
-    fn sampled(policy: &Policy, runs: u32) -> Vec<f64> {
+    fn sampled_means(policy: &Policy, runs: u32) -> Vec<f64> {
         let mut seed = 42u64;
-        let mut chance = move || {
+        let mut random = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 11) as f64 / (1u64 << 53) as f64
         };
@@ -152,7 +152,7 @@ mod tests {
         for _ in 0..runs {
             let mut previous = None;
             for k in 1..=retries {
-                let wait = policy.wait(k, previous, None, &mut chance);
+                let wait = policy.wait(k, previous, None, &mut random);
                 sums[k as usize - 1] += wait.as_secs_f64();
                 previous = Some(wait);
             }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_what_the_engine_really_waits() {
+    fn the_predicted_mean_matches_the_waits_of_the_engine() {
         let backoff = Backoff::exponential(secs(1.0), 2.0, secs(20.0)).unwrap();
         let absolute = Jitter::absolute(secs(3.0));
         for jitter in [
@@ -173,7 +173,7 @@ mod tests {
             absolute,
         ] {
             let policy = Policy::default().with_backoff(backoff.clone()).with_jitter(jitter);
-            let sampled = sampled(&policy, 20_000);
+            let sampled = sampled_means(&policy, 20_000);
             for (retry, sampled) in policy.preview().retries.iter().zip(sampled) {
                 let predicted = retry.mean.as_secs_f64();
                 assert!(
