@@ -1,6 +1,6 @@
--- Everything redrive keeps. Names are prefixed so that an application may keep its own tables in the same file.
+-- The tables of redrive. Their names have a prefix, so that an application can have its own tables in the same file.
 
--- A lane is a queue, a kind and a priority. Claims walk lanes, so that a backlog in one never slows another.
+-- A lane is a queue, a kind and a priority. Claims read lane by lane, so that a backlog in one lane does not slow down the others.
 CREATE TABLE redrive_lanes (
   lane     INTEGER PRIMARY KEY,
   queue    TEXT NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE redrive_lanes (
   UNIQUE (queue, kind, priority)
 ) STRICT;
 
--- The row's number is its key inside the file: leased rows are settled by it, which costs one descent of one tree.
+-- seq is the row number in the file. Leased rows are settled by it, which costs one lookup in one B-tree.
 CREATE TABLE redrive_jobs (
   seq              INTEGER PRIMARY KEY,
   id               BLOB NOT NULL CHECK (length(id) = 16),
@@ -41,13 +41,13 @@ CREATE TABLE redrive_jobs (
 
 CREATE UNIQUE INDEX redrive_ids ON redrive_jobs (id);
 
--- The claim's walk: only what can be claimed is in it, so finished and running rows cost nothing.
+-- The index that claims read. It contains claimable jobs only, so that ended and running jobs cost a claim nothing.
 CREATE INDEX redrive_due ON redrive_jobs (lane, next_run_at, id) WHERE state < 2;
 CREATE INDEX redrive_leases ON redrive_jobs (lease_until) WHERE state = 2;
 CREATE INDEX redrive_finished ON redrive_jobs (state, finished_at) WHERE finished_at IS NOT NULL;
 CREATE UNIQUE INDEX redrive_keys ON redrive_jobs (tenant, key) WHERE key IS NOT NULL;
 
--- One row for each settled epoch that is logged: an attempt has at most one accepted outcome.
+-- The attempt log: one row for each settled epoch that is logged, so that an attempt has at most one outcome.
 CREATE TABLE redrive_attempts (
   job         BLOB NOT NULL,
   epoch       INTEGER NOT NULL,
@@ -65,7 +65,7 @@ CREATE TABLE redrive_attempts (
   PRIMARY KEY (job, epoch)
 ) STRICT, WITHOUT ROWID;
 
--- Exact counts, written once for each group of writes, so that statistics never scan.
+-- The exact number of jobs by lane and state. Each transaction writes it once, so that statistics need no scan.
 CREATE TABLE redrive_counts (
   lane  INTEGER NOT NULL,
   state INTEGER NOT NULL,

@@ -1,5 +1,5 @@
--- A job's own lease, what it is about, and the last answer's number; written before the long columns, so that lists need
--- not walk through payloads to reach them. The table is built anew, because a column can only be added at the end.
+-- Adds a job's own lease duration, its target (subject) and its last status. They come before the long columns, so that a list
+-- need not read payloads to reach them. The table is rebuilt, because SQLite adds a column only at the end.
 CREATE TABLE redrive_jobs_new (
   seq              INTEGER PRIMARY KEY,
   id               BLOB NOT NULL CHECK (length(id) = 16),

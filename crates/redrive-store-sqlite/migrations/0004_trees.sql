@@ -1,3 +1,3 @@
--- A child that goes on when its parent ends as cancelled or dead.
+-- Whether a child continues when its parent ends as cancelled or dead.
 ALTER TABLE redrive_jobs ADD COLUMN detached INTEGER NOT NULL DEFAULT 0;
--- From here on a job may also wait for whichever of several things comes first: awaits 4, listed as JSON in awaits_name.
+-- From this version on, a job can also wait for the first of several conditions: awaits is 4, awaits_name lists them as JSON.

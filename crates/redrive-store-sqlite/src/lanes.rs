@@ -1,12 +1,18 @@
-//! Lanes by number: rows carry the number, claims walk the lanes.
+//! The lanes: each combination of queue, kind and priority has a number. Rows carry the number, and claims go through
+//! the lanes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use redrive_core::{Kind, Priority, Queue, StoreError};
+use redrive_core::{Kind, Priority, Queue};
+use redrive_sql::Statement;
 use rusqlite::{Connection, params};
 
-use crate::error::Sorted;
+use crate::error::Result;
+use crate::sql::LIFECYCLE;
+
+static INSERT_LANE: Statement = LIFECYCLE.statement("insert_lane");
+static READ_LANES: Statement = LIFECYCLE.statement("read_lanes");
 
 /// A queue, a kind and a priority, with their number.
 #[derive(Debug, Clone)]
@@ -17,11 +23,11 @@ pub(crate) struct Lane {
     pub(crate) priority: Priority,
 }
 
-/// The lanes, shared by the writer, which adds to them, and the readers.
+/// The lanes, which the writer extends and the readers share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedLanes(Arc<RwLock<Arc<Lanes>>>);
 
-/// The lanes as they were at one moment.
+/// The lanes at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lanes {
     by_number: BTreeMap<i64, Lane>,
@@ -29,34 +35,32 @@ pub(crate) struct Lanes {
 }
 
 impl SharedLanes {
-    /// The lanes now.
     pub(crate) fn snapshot(&self) -> Arc<Lanes> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The number of a job's lane, which gets one if it is new. For the writer alone.
+    /// The number of a lane, which is added if it is new. Only the writer may call this.
     pub(crate) fn number(
         &self,
         conn: &Connection,
         queue: &Queue,
         kind: &Kind,
         priority: Priority,
-    ) -> Result<i64, StoreError> {
+    ) -> Result<i64> {
         let known = self.snapshot();
         if let Some(number) = known.by_name.get(&(queue.clone(), kind.clone(), priority)) {
             return Ok(*number);
         }
-        let sql = include_str!("../sql/enqueue_lane.sql");
         let parameters = params![queue.as_str(), kind.as_str(), priority.get()];
-        let number = conn.query_row(sql, parameters, |row| row.get(0)).sorted()?;
+        let number = conn.query_row(&INSERT_LANE, parameters, |row| row.get(0))?;
         let mut lanes = Lanes::clone(&known);
         lanes.add(Lane { number, queue: queue.clone(), kind: kind.clone(), priority });
         self.replace(lanes);
         Ok(number)
     }
 
-    /// Reads the lanes again, at the start and after a rollback took a new one away.
-    pub(crate) fn reload(&self, conn: &Connection) -> Result<(), StoreError> {
+    /// Reads the lanes from the file: at the start, and after a rollback that removed a new lane.
+    pub(crate) fn reload(&self, conn: &Connection) -> Result<()> {
         self.replace(Lanes::read(conn)?);
         Ok(())
     }
@@ -67,7 +71,7 @@ impl SharedLanes {
 }
 
 impl Lanes {
-    /// The lane with that number.
+    /// The lane with this number.
     pub(crate) fn get(&self, number: i64) -> Option<&Lane> {
         self.by_number.get(&number)
     }
@@ -77,17 +81,16 @@ impl Lanes {
         self.by_number.values()
     }
 
-    fn read(conn: &Connection) -> Result<Self, StoreError> {
+    fn read(conn: &Connection) -> Result<Self> {
         let mut lanes = Self::default();
-        let mut statement = conn.prepare_cached(include_str!("../sql/lanes.sql")).sorted()?;
-        let mut rows = statement.query(()).sorted()?;
-        while let Some(row) = rows.next().sorted()? {
-            let text = |column| row.get::<_, String>(column).sorted();
+        let mut statement = conn.prepare_cached(&READ_LANES)?;
+        let mut rows = statement.query(())?;
+        while let Some(row) = rows.next()? {
             lanes.add(Lane {
-                number: row.get(0).sorted()?,
-                queue: Queue::new(text(1)?)?,
-                kind: Kind::new(text(2)?)?,
-                priority: Priority::new(row.get(3).sorted()?)?,
+                number: row.get(0)?,
+                queue: Queue::new(row.get::<_, String>(1)?)?,
+                kind: Kind::new(row.get::<_, String>(2)?)?,
+                priority: Priority::new(row.get(3)?)?,
             });
         }
         Ok(lanes)

@@ -1,4 +1,4 @@
-//! Opening and closing a store: the lock, the settings of its connections, its writer.
+//! Opens and closes a store: its options, the lock, the settings of the connection, the writer.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redrive_core::store::Wake;
+use redrive_core::store::WakeToken;
 use redrive_core::{Clock, StoreError, Timestamp};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -16,23 +16,24 @@ use tokio::sync::watch;
 
 use crate::SqliteStore;
 use crate::checkpoint::Checkpointer;
-use crate::error::{Sorted, closed};
+use crate::error::{Result, closed};
 use crate::lanes::SharedLanes;
-use crate::leases::Leases;
-use crate::migrate::{SCHEMA, migrate};
-use crate::quotas::Quotas;
-use crate::readers::Readers;
-use crate::records::Paused;
-use crate::writer::{Operation, Tx, Writer, submit};
+use crate::lifecycle::leased_rows::LeasedRows;
+use crate::limits::CachedLimits;
+use crate::readers::ReaderPool;
+use crate::records::PausedQueues;
+use crate::schema::{SCHEMA, migrate};
+use crate::writer::{Tx, WriteCall, Writer, submit};
 
-/// How a store is opened.
+/// The options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Tells the time; the system's by default.
+    /// The clock of the store; the system's by default.
     pub clock: Arc<dyn Clock>,
-    /// The size that the database may reach by enqueues, beyond which they are refused; none but the disk's by default.
+    /// The maximum size of the database, in bytes. An enqueue that would exceed it fails; other writes are accepted.
+    /// `None`, the default, means no limit.
     pub db_bytes_max: Option<u64>,
-    /// Memory for the writer's page cache, 32 MiB by default.
+    /// The size of the writer's page cache, in bytes; 32 MiB by default.
     pub cache_bytes: u64,
 }
 
@@ -43,18 +44,18 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Tells the time by `clock`.
+    /// Uses `clock` instead of the system's clock.
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Refuses enqueues that would make the database larger than `bytes`.
+    /// Rejects enqueues that would make the database larger than `bytes`.
     pub fn with_db_bytes_max(self, bytes: u64) -> Self {
         Self { db_bytes_max: Some(bytes), ..self }
     }
 }
 
-/// The clock of this process.
+/// The system's clock, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -66,29 +67,30 @@ impl Clock for SystemClock {
 }
 
 impl SqliteStore {
-    /// Opens or creates a file. A file that another process has open is refused.
+    /// Opens or creates a file. Fails if another process has the file open.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let lock = lock(path)?;
-        let conn = Connection::open(path).sorted()?;
-        Self::start(conn, Some(path), Some(lock), options)
+        let conn = Connection::open(path).map_err(crate::store_error)?;
+        Ok(Self::start(conn, Some(path), Some(lock), options)?)
     }
 
-    /// Makes or updates the tables of a file, which opening it does too, and says which schema they are at.
+    /// Creates or updates the tables of a file, as [`open`](Self::open) does, and returns their schema version.
     pub fn migrate(path: impl AsRef<Path>) -> Result<u32, StoreError> {
         Self::open(path, Options::default())?;
-        // A newer one was refused.
+        // A file with a newer schema does not open.
         Ok(SCHEMA)
     }
 
-    /// Opens a store that lives in memory and is gone with its last clone.
+    /// Opens a store in memory. Its content is lost when the last clone is dropped.
     pub fn open_in_memory() -> Result<Self, StoreError> {
         Self::open_in_memory_with(Options::default())
     }
 
-    /// Opens a store in memory with options.
+    /// Opens a store in memory, with options.
     pub fn open_in_memory_with(options: Options) -> Result<Self, StoreError> {
-        Self::start(Connection::open_in_memory().sorted()?, None, None, options)
+        let conn = Connection::open_in_memory().map_err(crate::store_error)?;
+        Ok(Self::start(conn, None, None, options)?)
     }
 
     fn start(
@@ -96,78 +98,79 @@ impl SqliteStore {
         path: Option<&Path>,
         lock: Option<File>,
         options: Options,
-    ) -> Result<Self, StoreError> {
-        prepare(&conn, &options)?;
+    ) -> Result<Self> {
+        configure(&conn, &options)?;
         migrate(&conn)?;
         let checkpointer = path.map(|path| Checkpointer::new(path, &mut conn)).transpose()?;
         let lanes = SharedLanes::default();
         lanes.reload(&conn)?;
-        let mut paused = Paused::default();
+        let mut paused = PausedQueues::default();
         paused.reload(&conn)?;
-        let mut quotas = Quotas::default();
-        quotas.reload(&conn)?;
-        let (wakes, seen) = watch::channel(0);
-        let (cancels, cancels_seen) = watch::channel(0);
-        let (sender, arrivals) = mpsc::channel();
+        let mut limits = CachedLimits::default();
+        limits.reload(&conn)?;
+        let (wake_sender, wakes) = watch::channel(0);
+        let (cancel_sender, cancels) = watch::channel(0);
+        let (sender, calls) = mpsc::channel();
         let clock = options.clock;
         let writer = Writer {
             conn,
             clock: clock.clone(),
             db_bytes_max: options.db_bytes_max,
             lanes: lanes.clone(),
-            leases: Leases::default(),
+            leased: LeasedRows::default(),
             paused,
-            quotas,
-            wakes,
-            cancels,
+            limits,
+            wakes: wake_sender,
+            cancels: cancel_sender,
             checkpointer,
         };
         let thread = std::thread::Builder::new()
             .name("redrive-writer".to_owned())
             .spawn(move || {
-                writer.serve(&arrivals);
+                writer.run(&calls);
                 drop(lock); // only now may another process open the file
             })
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let inner = Inner {
             sender: Some(sender),
             thread: Mutex::new(Some(thread)),
-            readers: path.map(Readers::new),
+            readers: path.map(ReaderPool::new),
             lanes,
-            seen,
-            cancels: cancels_seen,
+            wakes,
+            cancels,
             clock,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
 
-/// What the clones of a store share.
+/// The state that the clones of a store share.
 pub(crate) struct Inner {
-    sender: Option<Sender<Box<dyn Operation>>>,
+    sender: Option<Sender<Box<dyn WriteCall>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    readers: Option<Readers>,
+    readers: Option<ReaderPool>,
     lanes: SharedLanes,
-    seen: watch::Receiver<u64>,
+    wakes: watch::Receiver<u64>,
     cancels: watch::Receiver<u64>,
     clock: Arc<dyn Clock>,
 }
 
 impl Inner {
-    /// Runs `run` on the writer; the answer comes after the commit.
+    /// Runs `run` on the writer, and returns after the commit.
     pub(crate) async fn write<T, F>(&self, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&mut Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
     {
         submit(self.sender.as_ref().ok_or_else(closed)?, run).await
     }
 
-    /// Runs `read` beside the writer; in memory there is only one connection, so there it takes its turn.
+    /// Runs `read` in parallel with the writer. A store in memory has one connection only, so there it runs on the
+    /// writer.
     pub(crate) async fn read<T, F>(self: &Arc<Self>, mut read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Connection, &SharedLanes) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&Connection, &SharedLanes) -> Result<T> + Send + 'static,
     {
         if self.readers.is_none() {
             return self.write(move |tx| read(tx.conn, tx.lanes)).await;
@@ -175,24 +178,24 @@ impl Inner {
         let inner = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let readers = inner.readers.as_ref().ok_or_else(closed)?;
-            readers.with(|conn| read(conn, &inner.lanes))
+            Ok(readers.with(|conn| read(conn, &inner.lanes))?)
         });
         task.await.unwrap_or_else(|error| Err(StoreError::Failed(Box::new(error))))
     }
 
-    /// Returns once wake-ups have gone beyond `seen`.
-    pub(crate) async fn wait(&self, seen: Wake) {
+    /// Returns once there has been a wake-up after `seen`.
+    pub(crate) async fn wait(&self, seen: WakeToken) {
         // The writer holds the sender for as long as this store lives.
-        let _ = self.seen.clone().wait_for(|wakes| *wakes != seen.0).await;
+        let _ = self.wakes.clone().wait_for(|wakes| *wakes != seen.0).await;
     }
 
-    /// Returns how often the end of a running job was requested, once that differs from `seen`.
-    pub(crate) async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+    /// Returns once a cancel of a running job was requested after `seen`.
+    pub(crate) async fn wait_for_cancel(&self, seen: WakeToken) -> WakeToken {
         let mut cancels = self.cancels.clone();
         let requests = cancels.wait_for(|requests| *requests != seen.0).await.map(|requests| *requests);
         match requests {
-            Ok(requests) => Wake(requests),
-            // The writer is gone, and with it everyone who could request anything.
+            Ok(requests) => WakeToken(requests),
+            // The writer has ended, so nothing can request a cancel any more.
             Err(_) => std::future::pending().await,
         }
     }
@@ -220,11 +223,9 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// One process at a time: the single writer is what makes its caches true.
+/// Locks the file for this process. The caches of the writer are correct only because no other process writes.
 fn lock(path: &Path) -> Result<File, StoreError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-lock");
-    let name = PathBuf::from(name);
+    let name = with_suffix(path, "-lock");
     let refused = |error: std::io::Error| {
         StoreError::Refused(format!(
             "{} cannot be created ({error}); choose a folder that exists and can be written",
@@ -235,25 +236,32 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Refused(format!(
-            "{} is open in another process; stop that one, or give this one a file of its own",
+            "{} is open in another process; stop that process, or use another file for this one",
             path.display()
         ))),
         Err(TryLockError::Error(error)) => Err(refused(error)),
     }
 }
 
-fn prepare(conn: &Connection, options: &Options) -> Result<(), StoreError> {
-    conn.busy_timeout(Duration::from_secs(5)).sorted()?;
+/// A file next to `path`, with a suffix added to its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn configure(conn: &Connection, options: &Options) -> Result<()> {
+    conn.busy_timeout(Duration::from_secs(5))?;
     conn.set_prepared_statement_cache_capacity(64);
-    let set = |name: &str, value: i64| conn.pragma_update(None, name, value).sorted();
-    // Takes effect in a new file only. Larger pages halve the work of keeping rows in order in a long queue.
+    let set = |name: &str, value: i64| conn.pragma_update(None, name, value);
+    // Takes effect in a new file only. Larger pages halve the cost of keeping the rows of a long queue in order.
     set("page_size", 8192)?;
-    conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).sorted()?;
-    conn.pragma_update(None, "synchronous", "FULL").sorted()?;
-    conn.pragma_update(None, "temp_store", "MEMORY").sorted()?;
+    conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
     set("cache_size", -i64::try_from(options.cache_bytes / 1024).unwrap_or(i64::MAX))?;
     set("wal_autocheckpoint", 0)?;
-    // Plans do not depend on bound values; without this, each new LIMIT has its statement parsed again.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).sorted()?;
+    // Makes plans independent of bound values. Without it, SQLite parses a statement again for each new LIMIT.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }

@@ -1,103 +1,142 @@
-//! A row as a [`Job`], and what is wrong with one that is none.
+//! The columns of a job: reads a row as a [`Job`], and reports what is wrong with a row that cannot be read.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::store::Unreadable;
+use redrive_core::store::UnreadableJob;
 use redrive_core::{
-    Await, Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, Order, Parent, Partition, PolicyRef, State,
-    Tenant, Timestamp, WorkerId,
+    Epoch, IdempotencyKey, Invalid, Job, JobId, Lease, Order, Parent, Partition, PolicyRef, SignalName,
+    State, Tenant, Timestamp, WaitCondition, WorkerId,
 };
 use rusqlite::Row;
 use rusqlite::types::{FromSql, ValueRef};
 use uuid::Uuid;
 
-use crate::awaits::{self, Number};
 use crate::lanes::{Lane, Lanes, SharedLanes};
 
-/// The columns every statement that returns jobs selects, in this order.
-pub(crate) const COLUMNS: [&str; 38] = [
-    "seq",
-    "id",
-    "lane",
-    "state",
-    "next_run_at",
-    "run",
-    "attempt",
-    "epoch",
-    "created_at",
-    "began_at",
-    "started_at",
-    "lease_until",
-    "finished_at",
-    "wait_ms",
-    "timeout_ms",
-    "cancel_requested",
-    "tenant",
-    "policy",
-    "worker",
-    "key",
-    "reason",
-    "last_error",
-    "metadata",
-    "payload",
-    "output",
-    "lease_ms",
-    "subject",
-    "last_status",
-    "parent",
-    "branch",
-    "held",
-    "awaits",
-    "awaits_name",
-    "awaits_branch",
-    "awaits_failures",
-    "partition",
-    "strict",
-    "detached",
+/// Declares the columns of a job once: as the list in SQL, and as the index of each column in a row.
+macro_rules! job_columns {
+    ($first:ident $first_name:literal, $($column:ident $name:literal,)+) => {
+        /// The columns of a job, in the order in which statements list them.
+        pub(crate) const JOB_COLUMNS: &str = concat!($first_name $(, ", ", $name)+);
+
+        /// The index of a column in a row that has `{job_columns}, seq`.
+        #[derive(Debug, Clone, Copy)]
+        enum Column {
+            $first,
+            $($column,)+
+            Seq,
+        }
+
+        impl Column {
+            /// The name of the column in SQL.
+            fn name(self) -> &'static str {
+                const NAMES: &[&str] = &[$first_name, $($name,)+ "seq"];
+                NAMES[self as usize]
+            }
+        }
+    };
+}
+
+job_columns! {
+    Id "id",
+    Lane "lane",
+    State "state",
+    NextRunAt "next_run_at",
+    Run "run",
+    Attempt "attempt",
+    Epoch "epoch",
+    CreatedAt "created_at",
+    BeganAt "began_at",
+    StartedAt "started_at",
+    LeaseUntil "lease_until",
+    FinishedAt "finished_at",
+    WaitMs "wait_ms",
+    TimeoutMs "timeout_ms",
+    LeaseMs "lease_ms",
+    LastStatus "last_status",
+    CancelRequested "cancel_requested",
+    Tenant "tenant",
+    Policy "policy",
+    Worker "worker",
+    Key "key",
+    Reason "reason",
+    Target "subject",
+    LastError "last_error",
+    Metadata "metadata",
+    Payload "payload",
+    Output "output",
+    Parent "parent",
+    Branch "branch",
+    WaitCode "awaits",
+    WaitName "awaits_name",
+    WaitBranch "awaits_branch",
+    WaitFailures "awaits_failures",
+    Paused "held",
+    Partition "partition",
+    Strict "strict",
+    Detached "detached",
+}
+
+/// The columns of a job's wait condition.
+const WAIT_COLUMNS: [usize; 4] = [
+    Column::WaitCode as usize,
+    Column::WaitName as usize,
+    Column::WaitBranch as usize,
+    Column::WaitFailures as usize,
 ];
 
-/// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
-pub(crate) struct Reader<'a> {
+/// A row of the table of jobs.
+pub(crate) struct JobRow {
+    pub(crate) seq: i64,
+    pub(crate) lane: i64,
+    pub(crate) next_run_at: i64,
+    /// The scope of its partition: the queue and the partition key.
+    pub(crate) partition: Option<String>,
+    /// The job, or what could not be read.
+    pub(crate) job: Result<Job, UnreadableJob>,
+}
+
+impl JobRow {
+    /// The job's id, which can always be read.
+    pub(crate) fn id(&self) -> JobId {
+        self.job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id)
+    }
+}
+
+/// Reads rows. Keeps the last tenant and policy, so that a batch of similar rows allocates each once.
+pub(crate) struct RowReader<'a> {
     shared: &'a SharedLanes,
     lanes: Arc<Lanes>,
     tenant: Option<Tenant>,
     policy: Option<(String, PolicyRef)>,
 }
 
-/// A job with its row's number and lane, or what could not be read of it.
-pub(crate) struct Read {
-    pub(crate) seq: i64,
-    pub(crate) lane: i64,
-    pub(crate) next_run_at: i64,
-    /// What its partition is called, if it is in one.
-    pub(crate) partition: Option<String>,
-    pub(crate) job: Result<Job, Unreadable>,
-}
-
-impl Read {
-    /// The job's id, which every row has.
-    pub(crate) fn id(&self) -> JobId {
-        self.job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id)
-    }
-}
-
-impl<'a> Reader<'a> {
+impl<'a> RowReader<'a> {
     pub(crate) fn new(shared: &'a SharedLanes) -> Self {
         Self { shared, lanes: shared.snapshot(), tenant: None, policy: None }
     }
 
-    /// Reads a row. Only its key must be sound; anything else that is not makes the job unreadable, not the batch.
-    pub(crate) fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<Read> {
-        let id = JobId(Uuid::from_bytes(row.get(1)?));
-        let (lane, epoch) = (row.get(2)?, row.get::<_, i64>(7)? as Epoch);
-        let job = self.job(row, id, lane, epoch).map_err(|problem| Unreadable {
+    /// Reads a row. A damaged column makes this job unreadable, but not the whole batch. Only the columns that are fields
+    /// of [`JobRow`], and id and epoch, must be readable.
+    pub(crate) fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<JobRow> {
+        let id = JobId(Uuid::from_bytes(row.get(Column::Id as usize)?));
+        let lane = row.get(Column::Lane as usize)?;
+        let epoch = row.get::<_, i64>(Column::Epoch as usize)? as Epoch;
+        let job = self.job(row, id, lane, epoch).map_err(|problem| UnreadableJob {
             lease: Lease { id, epoch },
-            run: row.get(5).unwrap_or(1),
-            attempt: row.get(6).unwrap_or(0),
+            run: row.get(Column::Run as usize).unwrap_or(1),
+            attempt: row.get(Column::Attempt as usize).unwrap_or(0),
             problem: problem.to_string(),
         });
-        Ok(Read { seq: row.get(0)?, lane, next_run_at: row.get(4)?, partition: row.get(35)?, job })
+        Ok(JobRow {
+            seq: row.get(Column::Seq as usize)?,
+            lane,
+            next_run_at: row.get(Column::NextRunAt as usize)?,
+            partition: row.get(Column::Partition as usize)?,
+            job,
+        })
     }
 
     fn job(&mut self, row: &Row<'_>, id: JobId, lane: i64, epoch: Epoch) -> Result<Job, Invalid> {
@@ -107,40 +146,40 @@ impl<'a> Reader<'a> {
             tenant: self.tenant(row)?,
             queue: lane.queue,
             kind: lane.kind,
-            state: column::<u8>(row, 3)
-                .and_then(|code| State::from_code(code).ok_or_else(|| damaged(3, "is no state")))?,
+            state: State::from_code(column(row, Column::State)?)
+                .ok_or_else(|| damaged(Column::State.name(), "is not a state"))?,
             priority: lane.priority,
             policy: self.policy(row)?,
-            payload: column(row, 23)?,
-            key: column::<Option<String>>(row, 19)?.map(IdempotencyKey::new).transpose()?,
-            subject: column(row, 26)?,
-            metadata: column(row, 22)?,
-            timeout: millis(row, 14)?,
-            lease: millis(row, 25)?,
+            payload: column(row, Column::Payload)?,
+            key: column::<Option<String>>(row, Column::Key)?.map(IdempotencyKey::new).transpose()?,
+            target: column(row, Column::Target)?,
+            metadata: column(row, Column::Metadata)?,
+            timeout: duration(row, Column::TimeoutMs)?,
+            lease: duration(row, Column::LeaseMs)?,
             partition: partition(row)?,
             parent: parent(row)?,
-            awaits: awaits(row)?,
-            held: column(row, 30)?,
-            run: column(row, 5)?,
-            attempt: column(row, 6)?,
+            awaits: read_wait_condition(row, WAIT_COLUMNS)?,
+            paused: column(row, Column::Paused)?,
+            run: column(row, Column::Run)?,
+            attempt: column(row, Column::Attempt)?,
             epoch,
-            created_at: Timestamp::from_ms(column(row, 8)?),
-            began_at: Timestamp::from_ms(column(row, 9)?),
-            next_run_at: Timestamp::from_ms(column(row, 4)?),
-            started_at: instant(row, 10)?,
-            lease_until: instant(row, 11)?,
-            worker: column::<Option<String>>(row, 18)?.map(WorkerId::new).transpose()?,
-            wait: millis(row, 13)?,
-            cancel_requested: column(row, 15)?,
-            finished_at: instant(row, 12)?,
-            output: column(row, 24)?,
-            last_error: column(row, 21)?,
-            last_status: column(row, 27)?,
-            reason: column::<Option<String>>(row, 20)?.map(|name| name.parse()).transpose()?,
+            created_at: Timestamp::from_ms(column(row, Column::CreatedAt)?),
+            began_at: Timestamp::from_ms(column(row, Column::BeganAt)?),
+            next_run_at: Timestamp::from_ms(column(row, Column::NextRunAt)?),
+            started_at: timestamp(row, Column::StartedAt)?,
+            lease_until: timestamp(row, Column::LeaseUntil)?,
+            worker: column::<Option<String>>(row, Column::Worker)?.map(WorkerId::new).transpose()?,
+            wait: duration(row, Column::WaitMs)?,
+            cancel_requested: column(row, Column::CancelRequested)?,
+            finished_at: timestamp(row, Column::FinishedAt)?,
+            output: column(row, Column::Output)?,
+            last_error: column(row, Column::LastError)?,
+            last_status: column(row, Column::LastStatus)?,
+            reason: column::<Option<String>>(row, Column::Reason)?.map(|name| name.parse()).transpose()?,
         })
     }
 
-    /// A lane that is new since the batch began is found on a second look.
+    /// The lane with this number. Takes a new snapshot if the lane was added after the batch began.
     fn lane(&mut self, number: i64) -> Result<Lane, Invalid> {
         if self.lanes.get(number).is_none() {
             self.lanes = self.shared.snapshot();
@@ -149,88 +188,119 @@ impl<'a> Reader<'a> {
     }
 
     fn tenant(&mut self, row: &Row<'_>) -> Result<Tenant, Invalid> {
-        let text = text(row, 16)?;
+        let text = text(row, Column::Tenant)?;
         match &self.tenant {
-            Some(seen) if seen.as_str() == text => Ok(seen.clone()),
+            Some(last) if last.as_str() == text => Ok(last.clone()),
             _ => Ok(self.tenant.insert(Tenant::new(text)?).clone()),
         }
     }
 
     fn policy(&mut self, row: &Row<'_>) -> Result<PolicyRef, Invalid> {
-        let text = text(row, 17)?;
+        let text = text(row, Column::Policy)?;
         match &self.policy {
-            Some((seen, policy)) if seen == text => Ok(policy.clone()),
+            Some((last, policy)) if last == text => Ok(policy.clone()),
             _ => Ok(self.policy.insert((text.to_owned(), text.parse()?)).1.clone()),
         }
     }
 }
 
 fn partition(row: &Row<'_>) -> Result<Option<Partition>, Invalid> {
-    let Some(scope) = column::<Option<String>>(row, 35)? else { return Ok(None) };
-    let order = if column(row, 36)? { Order::Strict } else { Order::Any };
-    Partition::of_scope(&scope, order).map(Some)
-}
-
-fn awaits(row: &Row<'_>) -> Result<Option<Await>, Invalid> {
-    let number = |which| match which {
-        Number::Branch => column(row, 33),
-        Number::Failures => column(row, 34),
-    };
-    awaits::read(column(row, 31)?, || column(row, 32), number)
+    let Some(scope) = column::<Option<String>>(row, Column::Partition)? else { return Ok(None) };
+    let order = if column(row, Column::Strict)? { Order::Strict } else { Order::Any };
+    Partition::from_scope(&scope, order).map(Some)
 }
 
 fn parent(row: &Row<'_>) -> Result<Option<Parent>, Invalid> {
-    let id: Option<[u8; 16]> = column(row, 28)?;
-    let branch: Option<u32> = column(row, 29)?;
-    let detached = column(row, 37)?;
+    let id: Option<[u8; 16]> = column(row, Column::Parent)?;
+    let branch: Option<u32> = column(row, Column::Branch)?;
+    let detached = column(row, Column::Detached)?;
     Ok(id.zip(branch).map(|(id, branch)| Parent { id: JobId(Uuid::from_bytes(id)), branch, detached }))
 }
 
-/// An instant that may be absent.
-pub(crate) fn instant(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>, Invalid> {
+fn timestamp(row: &Row<'_>, index: Column) -> Result<Option<Timestamp>, Invalid> {
     Ok(column::<Option<i64>>(row, index)?.map(Timestamp::from_ms))
 }
 
-/// A span that may be absent.
-pub(crate) fn millis(row: &Row<'_>, index: usize) -> Result<Option<Duration>, Invalid> {
+fn duration(row: &Row<'_>, index: Column) -> Result<Option<Duration>, Invalid> {
     let ms: Option<i64> = column(row, index)?;
-    ms.map(|ms| u64::try_from(ms).map(Duration::from_millis).map_err(|_| damaged(index, "is negative")))
-        .transpose()
+    let negative = |_| damaged(index.name(), "is negative");
+    ms.map(|ms| u64::try_from(ms).map(Duration::from_millis).map_err(negative)).transpose()
 }
 
-/// A column, or what is wrong with it.
-pub(crate) fn column<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, Invalid> {
-    row.get(index).map_err(|error| damaged(index, &error.to_string()))
-}
-
-fn text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, Invalid> {
-    match row.get_ref(index) {
-        Ok(ValueRef::Text(bytes)) => std::str::from_utf8(bytes).map_err(|_| damaged(index, "is not UTF-8")),
-        Ok(_) | Err(_) => Err(damaged(index, "is not text")),
+fn text<'r>(row: &'r Row<'_>, index: Column) -> Result<&'r str, Invalid> {
+    match row.get_ref(index as usize) {
+        Ok(ValueRef::Text(bytes)) => {
+            std::str::from_utf8(bytes).map_err(|_| damaged(index.name(), "is not UTF-8"))
+        }
+        Ok(_) | Err(_) => Err(damaged(index.name(), "is not text")),
     }
 }
 
-fn damaged(index: usize, problem: &str) -> Invalid {
-    Invalid::new(COLUMNS[index], format!("cannot be read: {problem}"))
+fn column<T: FromSql>(row: &Row<'_>, index: Column) -> Result<T, Invalid> {
+    value(row, index as usize, index.name())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The value of a column, or an error that names the column.
+fn value<T: FromSql>(row: &Row<'_>, index: usize, name: &'static str) -> Result<T, Invalid> {
+    row.get(index).map_err(|error| damaged(name, &error.to_string()))
+}
 
-    #[test]
-    fn every_statement_that_returns_jobs_selects_the_same_columns() {
-        let columns = format!("SELECT {} FROM redrive_jobs", COLUMNS.join(", "));
-        for sql in [
-            include_str!("../sql/claim_due.sql"),
-            include_str!("../sql/reclaim_expired.sql"),
-            include_str!("../sql/get.sql"),
-            include_str!("../sql/list.sql"),
-            include_str!("../sql/export.sql"),
-        ] {
-            let words = sql.split_whitespace().collect::<Vec<_>>().join(" ");
-            let words = words.replace("NULL AS ", "").replace("0 AS ", "");
-            assert!(words.contains(&columns), "{sql}");
+fn damaged(name: &'static str, problem: &str) -> Invalid {
+    Invalid::new(name, format!("cannot be read: {problem}"))
+}
+
+/// The columns of a [`WaitCondition`].
+#[derive(Debug, Default)]
+pub(crate) struct WaitColumns<'a> {
+    pub(crate) code: Option<u8>,
+    pub(crate) name: Option<Cow<'a, str>>,
+    pub(crate) branch: Option<u32>,
+    pub(crate) failures: Option<u32>,
+}
+
+impl<'a> WaitColumns<'a> {
+    pub(crate) fn new(condition: Option<&'a WaitCondition>) -> Self {
+        match condition {
+            None => Self::default(),
+            Some(WaitCondition::Signal(name)) => {
+                Self { code: Some(0), name: Some(name.as_str().into()), ..Self::default() }
+            }
+            Some(WaitCondition::Children { branch, failures_max }) => Self {
+                code: Some(1),
+                branch: Some(*branch),
+                failures: Some(*failures_max),
+                ..Self::default()
+            },
+            Some(WaitCondition::Unpaused) => Self { code: Some(2), ..Self::default() },
+            Some(WaitCondition::FreeSlot) => Self { code: Some(3), ..Self::default() },
+            Some(any @ WaitCondition::Any(_)) => {
+                Self { code: Some(4), name: Some(any.parts_json().into()), ..Self::default() }
+            }
         }
     }
+}
+
+/// Reads a wait condition from the columns with these indexes: code, name, branch and failures.
+pub(crate) fn read_wait_condition(
+    row: &Row<'_>,
+    [code, name, branch, failures]: [usize; 4],
+) -> Result<Option<WaitCondition>, Invalid> {
+    let name = || value::<String>(row, name, "awaits_name");
+    match value::<Option<u8>>(row, code, "awaits")? {
+        None => Ok(None),
+        Some(0) => Ok(Some(WaitCondition::Signal(SignalName::new(name()?)?))),
+        Some(1) => Ok(Some(WaitCondition::Children {
+            branch: value(row, branch, "awaits_branch")?,
+            failures_max: value(row, failures, "awaits_failures")?,
+        })),
+        Some(2) => Ok(Some(WaitCondition::Unpaused)),
+        Some(3) => Ok(Some(WaitCondition::FreeSlot)),
+        Some(4) => WaitCondition::from_parts_json(&name()?).map(Some),
+        Some(code) => Err(Invalid::new("awaits", format!("{code} is not a wait condition"))),
+    }
+}
+
+/// An id as its column has it, or a value that precedes every id.
+pub(crate) fn id_bytes(id: Option<JobId>) -> Vec<u8> {
+    id.map_or_else(Vec::new, |id| id.0.as_bytes().to_vec())
 }

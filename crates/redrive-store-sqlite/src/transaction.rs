@@ -1,55 +1,57 @@
-//! Enqueues, settles and cancels together with an application's own writes: its tables live in the same file, and one commit
-//! covers both.
+//! Lets an application enqueue, settle and cancel together with its own writes: its tables are in the same file, and
+//! one commit covers both.
 
 use redrive_core::panics::catch;
-use redrive_core::store::{Cancelled, Enqueued, Settled, Settlement, check_batch};
+use redrive_core::store::{CancelResult, EnqueueResult, SettleResult, Settlement, check_batch};
 use redrive_core::{JobId, NewJob, Panic, StoreError};
 use rusqlite::Connection;
 
-use crate::error::Sorted;
+use crate::SqliteStore;
+use crate::error::Result;
+use crate::lifecycle::{enqueue, settle};
+use crate::operate;
 use crate::writer::Tx;
-use crate::{SqliteStore, cancel, enqueue, settle};
 
-/// A transaction of the store's writer, open to an application.
+/// A transaction of the store's writer that an application can use.
 pub struct Transaction<'a, 'tx> {
     tx: &'a mut Tx<'tx>,
 }
 
 impl Transaction<'_, '_> {
-    /// The connection, for the application's own tables. Their names must not begin with `redrive_`, and it must not be
-    /// told to begin, commit or roll back.
+    /// The connection, for the application's own tables. Their names must not begin with `redrive_`, and the
+    /// application must not begin, commit or roll back on it.
     pub fn connection(&self) -> &Connection {
         self.tx.conn
     }
 
-    /// Enqueues jobs: with the commit they are there, and rolled back they never were.
-    pub fn enqueue(&mut self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+    /// Enqueues jobs as [`redrive_core::Store::enqueue`] does. They exist from the commit on.
+    pub fn enqueue(&mut self, jobs: &[NewJob]) -> Result<Vec<EnqueueResult>, StoreError> {
         check_batch(jobs.len())?;
         jobs.iter().try_for_each(NewJob::check)?;
-        enqueue::enqueue(self.tx, jobs)
+        Ok(enqueue::enqueue(self.tx, jobs)?)
     }
 
-    /// Settles as [`redrive_core::Store::settle`] does: with the commit it has happened, and rolled back it has not.
-    pub fn settle(&mut self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+    /// Settles attempts as [`redrive_core::Store::settle`] does. It takes effect with the commit.
+    pub fn settle(&mut self, settlements: &[Settlement]) -> Result<Vec<SettleResult>, StoreError> {
         check_batch(settlements.len())?;
         settlements.iter().try_for_each(Settlement::check)?;
-        settle::settle(self.tx, settlements)
+        Ok(settle::settle(self.tx, settlements)?)
     }
 
-    /// Cancels as [`redrive_core::Store::cancel`] does: with the commit it has happened, and rolled back it has not.
-    pub fn cancel(&mut self, ids: &[JobId]) -> Result<Vec<Cancelled>, StoreError> {
+    /// Cancels jobs as [`redrive_core::Store::cancel`] does. It takes effect with the commit.
+    pub fn cancel(&mut self, ids: &[JobId]) -> Result<Vec<CancelResult>, StoreError> {
         check_batch(ids.len())?;
-        cancel::cancel(self.tx, ids)
+        Ok(operate::cancel(self.tx, ids)?)
     }
 }
 
 impl SqliteStore {
-    /// Runs `body` in a transaction of the writer, which is committed if it returns well and rolled back if it does not.
+    /// Runs `body` in a transaction of the writer. Commits if it returns `Ok`, and rolls back if it returns `Err`.
     ///
-    /// It holds up every other write, so it should be short. It may be called a second time, when the commit that it shared
-    /// with others has failed; nothing of the first call is left then.
+    /// Every other write waits meanwhile, so `body` should be short. `body` shares its commit with other calls. If that
+    /// commit fails, the writes are rolled back and `body` is called a second time.
     ///
-    /// If `body` panics, what it wrote is rolled back and the error is [`StoreError::Failed`] with the [`Panic`] as its
+    /// If `body` panics, its writes are rolled back and the error is [`StoreError::Failed`] with the [`Panic`] as its
     /// source. Other writes are not affected.
     pub async fn transact<T, E, F>(&self, mut body: F) -> Result<Result<T, E>, StoreError>
     where
@@ -57,25 +59,25 @@ impl SqliteStore {
         E: Send + 'static,
         F: FnMut(&mut Transaction<'_, '_>) -> Result<T, E> + Send + 'static,
     {
-        let answer = self.inner.write(move |tx| transact(tx, &mut body)).await?;
-        answer.map_err(|panic| StoreError::Failed(Box::new(panic)))
+        let outcome = self.inner.write(move |tx| transact(tx, &mut body)).await?;
+        outcome.map_err(|panic| StoreError::Failed(Box::new(panic)))
     }
 }
 
 fn transact<T, E>(
     tx: &mut Tx<'_>,
     body: &mut impl FnMut(&mut Transaction<'_, '_>) -> Result<T, E>,
-) -> Result<Result<Result<T, E>, Panic>, StoreError> {
-    let tally = tx.tally.clone();
-    tx.conn.execute_batch("SAVEPOINT caller").sorted()?;
-    let answer = catch("the closure passed to transact", || body(&mut Transaction { tx: &mut *tx }));
-    if matches!(answer, Ok(Ok(_))) {
-        tx.conn.execute_batch("RELEASE caller").sorted()?;
+) -> Result<Result<Result<T, E>, Panic>> {
+    let counts = tx.counts.clone();
+    tx.conn.execute_batch("SAVEPOINT caller")?;
+    let outcome = catch("the closure passed to transact", || body(&mut Transaction { tx: &mut *tx }));
+    if matches!(outcome, Ok(Ok(_))) {
+        tx.conn.execute_batch("RELEASE caller")?;
     } else {
-        // Others share the transaction: only what the caller has written goes.
-        tx.conn.execute_batch("ROLLBACK TO caller; RELEASE caller").sorted()?;
-        *tx.tally = tally;
+        // Other calls share the transaction, so only the writes of this one are rolled back.
+        tx.conn.execute_batch("ROLLBACK TO caller; RELEASE caller")?;
+        *tx.counts = counts;
         tx.lanes.reload(tx.conn)?;
     }
-    Ok(answer)
+    Ok(outcome)
 }

@@ -1,4 +1,4 @@
-//! The SQLite store passes the suite that every store passes, in memory and on disk.
+//! Runs the conformance suite of all stores, in memory and on disk.
 
 use redrive_store_sqlite::{Options, SqliteStore};
 
@@ -34,7 +34,7 @@ fn sqlite_agrees_with_the_model() {
 }
 
 #[tokio::test]
-async fn sqlite_loses_no_wake_up_whatever_the_order() {
+async fn sqlite_loses_no_wake_up_in_any_order_of_calls() {
     let open = |clock| async {
         SqliteStore::open_in_memory_with(Options::default().with_clock(clock))
             .expect("a store in memory opens")

@@ -1,11 +1,11 @@
-//! What belongs to a file on a disk: locks, schemas, damage, lack of room, and plans that stay fast.
+//! Files on disk: locks, schemas, damage, and full disks.
 
 use std::path::Path;
 use std::time::Duration;
 
-use redrive_core::store::{ClaimRequest, Enqueued, PageRequest, Settled, Settlement};
+use redrive_core::store::{ClaimRequest, EnqueueResult, Filter, PageRequest, SettleResult, Settlement};
 use redrive_core::{
-    JobId, Kind, NewJob, PolicyName, PolicyRef, Start, State, Store, StoreError, Verdict, WorkerId,
+    JobId, Kind, NewJob, PolicyName, PolicyRef, Reason, State, Store, StoreError, Verdict, WorkerId,
 };
 use redrive_store_sqlite::{Options, SqliteStore};
 use rusqlite::Connection;
@@ -25,12 +25,12 @@ fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Options::default()).expect("the store opens")
 }
 
-fn refusal(path: &Path) -> String {
-    SqliteStore::open(path, Options::default()).expect_err("refused").to_string()
+fn open_error(path: &Path) -> String {
+    SqliteStore::open(path, Options::default()).expect_err("the store does not open").to_string()
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_closing() {
+async fn acknowledged_writes_survive_closing_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     let store = open(&path);
@@ -40,29 +40,32 @@ async fn what_was_acknowledged_is_there_after_closing() {
     let store = open(&path);
     let stats = store.stats().await.expect("stats");
     assert_eq!((stats.in_state(State::Pending), stats.in_state(State::Running)), (3, 2));
-    // A lease outlives the process that took it: the place of its row is found again in the file.
+    // A lease survives a restart: the store finds the row of the lease in the file.
     let done = Settlement::new(claimed.jobs[0].lease(), Verdict::Complete(None));
-    assert_eq!(store.settle(vec![done]).await.expect("settled"), [Settled::Applied(State::Succeeded)]);
+    assert_eq!(store.settle(vec![done]).await.expect("settled"), [SettleResult::Applied(State::Succeeded)]);
 }
 
 #[tokio::test]
-async fn a_file_that_is_open_elsewhere_is_refused_and_says_what_to_do() {
+async fn a_file_that_another_process_has_open_is_rejected_with_a_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     let store = open(&path);
-    let message = refusal(&path);
-    assert!(message.contains("is open in another process") && message.contains("stop that one"), "{message}");
+    let message = open_error(&path);
+    assert!(
+        message.contains("is open in another process") && message.contains("stop that process"),
+        "{message}"
+    );
     drop(store);
     open(&path);
 }
 
-/// A file as the first version of redrive left it: its jobs, its log and its records are all there afterwards.
+/// The file of the first version of redrive. Its jobs, attempts and records still exist after the migration.
 #[tokio::test]
-async fn an_older_schema_is_brought_up_to_date_with_its_content() {
+async fn an_older_schema_is_migrated_with_its_content() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     let conn = Connection::open(&path).expect("opens");
-    conn.execute_batch(include_str!("../migrations/0001_jobs.sql")).expect("the first schema");
+    conn.execute_batch(include_str!("../../migrations/0001_jobs.sql")).expect("the first schema");
     conn.execute_batch(
         "CREATE TABLE redrive_schema (version INTEGER NOT NULL) STRICT;
          INSERT INTO redrive_schema VALUES (1);
@@ -82,44 +85,53 @@ async fn an_older_schema_is_brought_up_to_date_with_its_content() {
     let id = JobId(Uuid::from_u128(7));
     let job = store.get(vec![id]).await.expect("get").remove(0).expect("the job");
     assert_eq!((job.state, job.payload.as_slice()), (State::Dead, &[1, 2][..]));
-    assert_eq!((job.last_error.as_deref(), job.subject, job.lease), (Some("boom"), None, None));
+    assert_eq!((job.last_error.as_deref(), job.target, job.lease), (Some("boom"), None, None));
     assert_eq!(store.attempts(id, PageRequest::first(10)).await.expect("attempts").items.len(), 1);
+    // The first version stored reasons in upper case.
+    assert_eq!(job.reason, Some(Reason::NotRetryable));
+    let filter = Filter { reason: job.reason, ..Filter::default() };
+    let found = store.list(filter, PageRequest::first(10)).await.expect("list");
+    assert_eq!(found.items.len(), 1);
     assert_eq!(
-        redrive_core::Records::read(&store, "setting", "x").await.expect("read").expect("the record").version,
+        redrive_core::RecordStore::read(&store, "setting", "x")
+            .await
+            .expect("read")
+            .expect("the record")
+            .version,
         3
     );
-    assert_eq!(store.redrive(vec![id]).await.expect("redrive"), [redrive_core::store::Redriven::Done]);
+    assert_eq!(store.redrive(vec![id]).await.expect("redrive"), [redrive_core::store::RedriveResult::Done]);
     assert_eq!(store.claim(claim(1)).await.expect("claim").jobs.len(), 1);
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
+async fn a_newer_schema_is_rejected_and_left_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     drop(open(&path));
     let conn = Connection::open(&path).expect("opens");
     conn.execute_batch("INSERT INTO redrive_schema VALUES (99)").expect("written");
     drop(conn);
-    let message = refusal(&path);
+    let message = open_error(&path);
     assert!(message.contains("schema 99") && message.contains("upgrade redrive"), "{message}");
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_and_a_folder_without_room_for_one_are_refused() {
+async fn a_file_that_is_not_a_database_and_a_folder_that_cannot_be_written_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("letter.db");
     std::fs::write(&path, "Dear Sir or Madam, ".repeat(100)).expect("written");
-    let message = refusal(&path);
+    let message = open_error(&path);
     assert!(message.contains("damaged") && message.contains("restore a backup"), "{message}");
-    // The second is a folder in which not even root may create a file.
+    // Not even root may create a file in the second folder.
     for path in [folder.path().join("nowhere/redrive.db"), "/proc/redrive.db".into()] {
-        let message = refusal(&path);
+        let message = open_error(&path);
         assert!(message.contains("redrive.db-lock") && message.contains("choose a folder"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
+async fn a_damaged_row_is_claimed_as_unreadable_and_the_others_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     let store = open(&path);
@@ -130,7 +142,7 @@ async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
     drop(conn);
     let store = open(&path);
     let damaged = JobId(Uuid::from_u128(2));
-    let error = store.get(vec![damaged]).await.expect_err("it cannot be read").to_string();
+    let error = store.get(vec![damaged]).await.expect_err("a damaged row cannot be read").to_string();
     assert!(error.contains(&damaged.to_string()) && error.contains("policy"), "{error}");
     let listed = store.list(Default::default(), PageRequest::first(10)).await.expect("listed");
     assert_eq!(listed.items.len(), 2);
@@ -139,12 +151,12 @@ async fn a_damaged_row_is_handed_out_as_such_and_the_others_go_on() {
     let row = &claimed.unreadable[0];
     assert!(row.lease.id == damaged && row.attempt == 1 && row.problem.contains("policy"), "{row:?}");
     let verdict = Verdict::DeadLetter(redrive_core::Reason::NotRetryable);
-    let park = Settlement { error: Some(row.problem.clone()), ..Settlement::new(row.lease, verdict) };
-    assert_eq!(store.settle(vec![park]).await.expect("settled"), [Settled::Applied(State::Dead)]);
+    let dead = Settlement { error: Some(row.problem.clone()), ..Settlement::new(row.lease, verdict) };
+    assert_eq!(store.settle(vec![dead]).await.expect("settled"), [SettleResult::Applied(State::Dead)]);
 }
 
 #[tokio::test]
-async fn pages_go_on_behind_a_damaged_row() {
+async fn pages_continue_after_a_damaged_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     let store = open(&path);
@@ -160,7 +172,7 @@ async fn pages_go_on_behind_a_damaged_row() {
 }
 
 #[tokio::test]
-async fn a_damaged_log_says_so_instead_of_making_something_up() {
+async fn a_damaged_attempt_log_is_reported_as_corrupt() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("redrive.db");
     let store = open(&path);
@@ -172,12 +184,12 @@ async fn a_damaged_log_says_so_instead_of_making_something_up() {
                VALUES (?1, 1, 1, 1, 0, 0, 'failed', 77)";
     conn.execute(sql, [id.0.as_bytes()]).expect("damaged");
     drop(conn);
-    let error = open(&path).attempts(id, PageRequest::first(10)).await.expect_err("77 is no state");
+    let error = open(&path).attempts(id, PageRequest::first(10)).await.expect_err("77 is not a state");
     assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_full_store_says_so_loses_nothing_and_goes_on_when_there_is_room() {
+async fn a_full_store_rejects_jobs_loses_none_and_accepts_more_after_a_discard() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options::default().with_db_bytes_max(1024 * 1024);
     let store = SqliteStore::open(folder.path().join("redrive.db"), options).expect("opens");
@@ -186,7 +198,7 @@ async fn a_full_store_says_so_loses_nothing_and_goes_on_when_there_is_room() {
     let error = loop {
         let next = accepted.len() as u128 + 1;
         match store.enqueue(vec![big(next)]).await {
-            Ok(answers) => accepted.extend(answers.into_iter().map(Enqueued::id)),
+            Ok(answers) => accepted.extend(answers.into_iter().map(EnqueueResult::id)),
             Err(error) => break error,
         }
     };
@@ -194,16 +206,16 @@ async fn a_full_store_says_so_loses_nothing_and_goes_on_when_there_is_room() {
     assert!(error.to_string().contains("free disk space"), "{error}");
     let kept = store.get(accepted.clone()).await.expect("readable");
     assert!(accepted.len() > 50 && kept.iter().all(Option::is_some), "{} accepted", accepted.len());
-    let freed = store.claim(claim(10)).await.expect("claims need no room").jobs;
+    let freed = store.claim(claim(10)).await.expect("claims need no space").jobs;
     let verdict = Verdict::DeadLetter(redrive_core::Reason::NotRetryable);
-    let park = freed.iter().map(|job| Settlement::new(job.lease(), verdict.clone()));
-    store.settle(park.collect()).await.expect("settled");
+    let dead = freed.iter().map(|job| Settlement::new(job.lease(), verdict.clone()));
+    store.settle(dead.collect()).await.expect("settled");
     store.discard(freed.iter().map(|job| job.id).collect()).await.expect("discarded");
-    store.enqueue(vec![big(1_000_000)]).await.expect("there is room again");
+    store.enqueue(vec![big(1_000_000)]).await.expect("there is space again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_that_fails_takes_no_other_of_its_group_with_it() {
+async fn a_call_that_fails_does_not_affect_the_others_of_its_group() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options::default().with_db_bytes_max(1024 * 1024);
     let store = SqliteStore::open(folder.path().join("redrive.db"), options).expect("opens");
@@ -219,71 +231,11 @@ async fn an_operation_that_fails_takes_no_other_of_its_group_with_it() {
     while let Some(call) = calls.join_next().await {
         let (number, answer) = call.expect("no panic");
         match answer {
-            Ok(answers) => assert_eq!(answers, [Enqueued::Created(JobId(Uuid::from_u128(number)))]),
+            Ok(answers) => assert_eq!(answers, [EnqueueResult::Created(JobId(Uuid::from_u128(number)))]),
             Err(error) => {
                 assert!(number % 10 == 0 && matches!(error, StoreError::Full(_)), "{number}: {error:?}")
             }
         }
     }
     assert_eq!(store.stats().await.expect("stats").in_state(State::Pending), 180);
-}
-
-#[tokio::test]
-async fn claims_walk_their_index_and_neither_sort_nor_scan() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("redrive.db");
-    let store = open(&path);
-    let later = Start::After(Duration::from_secs(3600));
-    for batch in 0..20 {
-        let jobs = (0..1000).map(|n| NewJob { start: later, ..job(batch * 1000 + n) });
-        store.enqueue(jobs.collect()).await.expect("enqueued");
-    }
-    drop(store);
-    let conn = Connection::open(&path).expect("opens");
-    for (sql, index) in [
-        (include_str!("../sql/claim_due.sql"), "INDEX redrive_due (lane=? AND next_run_at<?)"),
-        (include_str!("../sql/claim_next.sql"), "INDEX redrive_due (lane=?)"),
-        (include_str!("../sql/reclaim_expired.sql"), "INDEX redrive_leases (lease_until<?)"),
-        (
-            include_str!("../sql/prune_expired.sql"),
-            "INDEX redrive_finished (state=? AND finished_at>? AND finished_at<?)",
-        ),
-        (
-            include_str!("../sql/resume_live.sql"),
-            "COVERING INDEX redrive_children (parent=? AND branch=? AND state<?)",
-        ),
-        (include_str!("../sql/sweep.sql"), "INDEX redrive_awaiting (id>?)"),
-        (include_str!("../sql/export.sql"), "INDEX redrive_ids (id>?)"),
-        (include_str!("../sql/look.sql"), "COVERING INDEX redrive_ids (id<?)"),
-        (include_str!("../sql/look_dead.sql"), "COVERING INDEX redrive_dead (id<?)"),
-        (include_str!("../sql/look_rest.sql"), "COVERING INDEX redrive_ids (id<?)"),
-        (include_str!("../sql/look_rest_dead.sql"), "COVERING INDEX redrive_dead (id<?)"),
-    ] {
-        // Only jobs that ended, or whose leases ran out, in the same millisecond are put in order by id.
-        // The lists of wanted lanes and of held leases are looked up row by row.
-        let small = [
-            "USE TEMP B-TREE FOR LAST TERM OF ORDER BY\n",
-            "LIST SUBQUERY 1\n",
-            "LIST SUBQUERY 2\n",
-            "SCAN json_each VIRTUAL TABLE INDEX 1:\n",
-            "CREATE BLOOM FILTER\n",
-            "CORRELATED SCALAR SUBQUERY 1\n",
-            "SEARCH parent USING INDEX redrive_ids (id=?)\n",
-        ];
-        let plan = small.iter().fold(plan(&conn, sql), |plan, part| plan.replace(part, ""));
-        assert_eq!(plan, format!("SEARCH redrive_jobs USING {index}\n"), "{sql}");
-    }
-    let due = plan(&conn, include_str!("../sql/claim_due.sql"));
-    assert!(!due.contains("TEMP"), "thousands may be due in the same millisecond: {due}");
-}
-
-fn plan(conn: &Connection, sql: &str) -> String {
-    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
-    let mut rows = statement.raw_query();
-    let mut plan = String::new();
-    while let Some(row) = rows.next().expect("a row") {
-        plan += &row.get::<_, String>(3).expect("text");
-        plan.push('\n');
-    }
-    plan
 }

@@ -1,2 +1,0 @@
--- Takes the unique keys of a job that is imported again.
-DELETE FROM redrive_uniques WHERE job = ?1

@@ -1,2 +1,0 @@
--- Makes room for a job that is imported again.
-DELETE FROM redrive_jobs WHERE id = ?1

@@ -1,2 +1,0 @@
--- Where one job is.
-SELECT lane, state FROM redrive_jobs WHERE id = ?1

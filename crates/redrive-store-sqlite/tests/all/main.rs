@@ -1,0 +1,5 @@
+//! The tests of the SQLite store.
+
+mod clock;
+mod conformance;
+mod file;
