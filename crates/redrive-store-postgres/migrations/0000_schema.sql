@@ -1,4 +1,4 @@
--- Where redrive keeps its own, and which migrations it has had. Runs before every migration.
+-- The schema of redrive's tables, and the table of applied migrations. Runs before every migration.
 CREATE SCHEMA IF NOT EXISTS redrive;
 
 CREATE TABLE IF NOT EXISTS redrive.schema (

@@ -1,6 +1,6 @@
--- Everything redrive keeps, in a schema of its own. Instants are milliseconds since the Unix epoch by this server's clock.
+-- The tables of redrive, in a schema of their own. Times are milliseconds since the Unix epoch by the server's clock.
 
--- A lane is a queue, a kind and a priority. Claims walk lanes, so that a backlog in one never slows another.
+-- A lane is a queue, a kind and a priority. Claims read lane by lane, so that a backlog in one lane does not slow down the others.
 CREATE TABLE redrive.lanes (
   lane     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   queue    text COLLATE "C" NOT NULL,
@@ -9,8 +9,8 @@ CREATE TABLE redrive.lanes (
   UNIQUE (queue, kind, priority)
 );
 
--- Wide columns first and long ones last: no padding, and what a claim or a list reads stands before the payload.
--- Every change of state is a new row version; vacuum has to follow closely.
+-- Wide columns come first and long ones last: there is no padding, and a claim or a list need not read the payload.
+-- Every change of state writes a new row version, so vacuum must run often.
 CREATE TABLE redrive.jobs (
   id               uuid PRIMARY KEY,
   next_run_at      bigint NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE redrive.jobs (
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_analyze_scale_factor = 0.05
 );
 
--- The claim's walk: only what can be claimed is in it, so finished and running rows cost nothing.
+-- The index that claims read. It contains claimable jobs only, so that ended and running jobs cost a claim nothing.
 CREATE INDEX jobs_due ON redrive.jobs (lane, next_run_at, id) WHERE state < 2;
 CREATE INDEX jobs_leases ON redrive.jobs (lease_until, id) WHERE state = 2;
 CREATE INDEX jobs_finished ON redrive.jobs (state, finished_at, id) WHERE state > 3;
@@ -52,7 +52,7 @@ CREATE UNIQUE INDEX jobs_keys ON redrive.jobs (tenant, key) WHERE key IS NOT NUL
 -- Dead letters are few and listed often, newest first.
 CREATE INDEX jobs_dead ON redrive.jobs (id) WHERE state = 5;
 
--- One row for each settled epoch that is logged: an attempt has at most one accepted outcome.
+-- The attempt log: one row for each settled epoch that is logged, so that an attempt has at most one outcome.
 CREATE TABLE redrive.attempts (
   job         uuid NOT NULL,
   epoch       bigint NOT NULL,
@@ -70,8 +70,8 @@ CREATE TABLE redrive.attempts (
   PRIMARY KEY (job, epoch)
 );
 
--- Changes of counts by lane and state. Every write adds rows and none changes one, so that writers never wait for each
--- other here; their sum is exact, and prune adds them up now and then.
+-- Changes of the number of jobs by lane and state. Writes add rows and never change one, so that writers do not wait for
+-- each other here. The sum of the rows is exact, and prune merges them from time to time.
 CREATE TABLE redrive.counts (
   jobs  bigint NOT NULL,
   lane  integer NOT NULL,

@@ -1,7 +1,7 @@
--- Enqueues from any language, inside the caller's own transaction: rolled back means never enqueued. The names, order and
--- meaning of the arguments stay as they are in all versions; new ones come at the end, with a default.
+-- Enqueues from any language, inside the caller's own transaction: after a rollback there is no job. The names, order and
+-- meaning of the arguments are the same in all versions; new ones are added at the end, with a default.
 --
--- Returns the job's id, or that of the job that the same request under the same key led to before. A key that belongs to
+-- Returns the id of the job, or of the existing job if the same request was made before with the same key. A key that belongs to
 -- a different request is an error (unique_violation).
 CREATE FUNCTION redrive.enqueue(
   kind            text,
@@ -99,7 +99,7 @@ BEGIN
       RAISE unique_violation USING
         MESSAGE = format('the key %s belongs to a different request, job %s', quote_literal(enqueue.key), holder);
     END IF;
-    -- The holder went away between the two looks: try again.
+    -- The job with the key was removed between the two statements: try again.
   END LOOP;
 END
 $$;
@@ -119,7 +119,7 @@ CREATE FUNCTION redrive.new_id() RETURNS uuid LANGUAGE sql VOLATILE SET search_p
   )::uuid
 $$;
 
--- A text after its length, as fingerprints are made of them.
+-- A text with its length in front: a part of a fingerprint.
 CREATE FUNCTION redrive.measured(name text) RETURNS bytea LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT set_byte('\x0000000000000000'::bytea, 0, octet_length(convert_to(name, 'UTF8'))) || convert_to(name, 'UTF8')
 $$;

@@ -1,27 +1,27 @@
--- What durable jobs and limits add: whose child a job is and what it waits for, its steps and signals, keys with one job at a
--- time, and partitions with the bounds of their queues.
+-- Durable jobs and limits: the parent of a job, the condition that it waits for, its steps and signals, unique keys, and
+-- partitions, whose jobs share limits.
 --
--- A node that does not know of these must not look after such jobs: it would prune children that a parent waits for, and
--- leave behind what a job waited for when it claims it, beyond every bound. So it is refused from here on.
+-- A node without support for these must not process such jobs: it would prune children that a parent waits for, claim jobs
+-- without clearing their wait condition, and exceed every limit. So such nodes are refused from this version on.
 ALTER TABLE redrive.jobs
   ADD COLUMN parent          uuid,
   ADD COLUMN branch          integer,
-  -- NULL nothing, 0 a signal, 1 children, 2 the end of a hold, 3 its turn.
+  -- NULL nothing, 0 a signal, 1 children, 2 the end of a pause, 3 a free slot.
   ADD COLUMN awaits          smallint,
   ADD COLUMN awaits_name     text COLLATE "C",
   ADD COLUMN awaits_branch   integer,
   ADD COLUMN awaits_failures bigint,
   ADD COLUMN held            boolean NOT NULL DEFAULT false,
-  -- Jobs of a queue that share bounds or an order: the queue's name, a unit separator, the key.
+  -- The partition of a job: the name of the queue, a unit separator, the partition key. Its jobs share limits or run in order.
   ADD COLUMN partition       text COLLATE "C",
   ADD COLUMN strict          boolean NOT NULL DEFAULT false;
 
--- Set before the first job with a partition comes into a lane, so that a claim that sees the job sees this too.
+-- Set before the first job with a partition is added to a lane, so that a claim that sees the job also sees this.
 ALTER TABLE redrive.lanes ADD COLUMN partitioned boolean NOT NULL DEFAULT false;
 
--- Whether a fan-out has ended is one look at its live part, and one at its failures.
+-- Shows whether a fan-out has ended, with one lookup of its live children and one of its failed ones.
 CREATE INDEX jobs_children ON redrive.jobs (parent, branch, state) WHERE parent IS NOT NULL;
--- The sweep's walk.
+-- The index that the sweep reads.
 CREATE INDEX jobs_awaiting ON redrive.jobs (id) WHERE awaits IS NOT NULL;
 
 CREATE TABLE redrive.steps (
@@ -33,7 +33,7 @@ CREATE TABLE redrive.steps (
   PRIMARY KEY (job, place)
 );
 
--- One that was taken stays, so that a repeat under its id leaves nothing.
+-- A taken signal stays, so that a repeated signal is recognised by its id.
 CREATE TABLE redrive.signals (
   job   uuid NOT NULL,
   id    uuid NOT NULL,
@@ -43,10 +43,10 @@ CREATE TABLE redrive.signals (
   value bytea NOT NULL,
   PRIMARY KEY (job, id)
 );
--- The oldest that nobody took.
+-- Finds the oldest signal that no step has taken.
 CREATE INDEX signals_untaken ON redrive.signals (job, name, seq) WHERE NOT taken;
 
--- Which job has a key, and until when whatever becomes of it. A key whose job is gone stays for as long as it was promised.
+-- The job that holds a unique key, and the time until which the key is reserved. A key whose job was removed stays until then.
 CREATE TABLE redrive.uniques (
   job    uuid NOT NULL,
   until  bigint,
@@ -59,18 +59,18 @@ CREATE TABLE redrive.uniques (
 CREATE INDEX uniques_job ON redrive.uniques (job);
 CREATE INDEX uniques_gone ON redrive.uniques (until) WHERE gone;
 
--- How many jobs of a partition run or could run; jobs without one are in none of these.
+-- Counts the running and claimable jobs of a partition. Jobs without a partition are in none of these indexes.
 CREATE INDEX jobs_partitions ON redrive.jobs (partition, state, next_run_at) WHERE partition IS NOT NULL AND state < 3;
--- Which of those in strict order comes first.
+-- Finds the first job in strict order.
 CREATE INDEX jobs_strict ON redrive.jobs (partition, id) WHERE strict AND state < 4;
--- Whose turn is next among the others.
+-- Finds the next job without strict order that waits for a slot.
 CREATE INDEX jobs_turns ON redrive.jobs (partition, lane, next_run_at, id) WHERE awaits = 3 AND NOT strict;
 
--- How many jobs of a queue run, without a look at the others.
+-- Counts the running jobs of a queue without reading the other counts.
 CREATE INDEX counts_running ON redrive.counts (lane) WHERE state = 2;
 
--- Starts that a rate counts, under a queue or a partition: added with each claim and never changed, so that no row is fought
--- over. Prune removes old ones.
+-- Starts that count for a rate limit, of a queue or a partition. Claims add rows and never change one, so that they do not wait
+-- for each other. Prune removes old rows.
 CREATE TABLE redrive.starts (
   at    bigint NOT NULL,
   jobs  bigint NOT NULL,

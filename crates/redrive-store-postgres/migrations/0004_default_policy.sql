@@ -1,11 +1,11 @@
--- redrive.enqueue works before the first worker or service has run: it registers the policy "default" when it needs it first. The
+-- redrive.enqueue works before the first worker or service has run: it registers the policy "default" when it first needs it. The
 -- migration itself writes no record, so that a store that jobs are moved into stays empty until then.
 
--- Registers the policy "default" unless one of that name is there, or was removed. Returns its current version, or null. The two
+-- Registers the policy "default" unless one with that name exists or was removed. Returns its current version, or null. The two
 -- records are those that redrive_core::catalog writes: the content of version 1, which never changes, and the name that points to it.
 CREATE FUNCTION redrive.register_default_policy() RETURNS integer
 LANGUAGE plpgsql
--- Callers of redrive.enqueue need not be allowed to write records; this writes none but these.
+-- Callers of redrive.enqueue need no right to write records: this function writes only these two.
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -125,7 +125,7 @@ BEGIN
       RAISE unique_violation USING
         MESSAGE = format('the key %s belongs to a different request, job %s', quote_literal(enqueue.key), holder);
     END IF;
-    -- The holder went away between the two looks: try again.
+    -- The job with the key was removed between the two statements: try again.
   END LOOP;
 END
 $$;

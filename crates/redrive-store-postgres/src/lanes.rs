@@ -1,15 +1,21 @@
-//! Lanes by number: rows carry the number, claims walk the lanes. Lanes are never removed, so what is known stays true.
+//! The numbers of lanes. A job's row has the number of its lane, and claims read lane by lane. Lanes are never removed, so that a
+//! cached lane stays valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use redrive_core::store::ClaimRequest;
-use redrive_core::{Kind, NewJob, Priority, Queue, StoreError};
+use redrive_core::{Kind, NewJob, Priority, Queue};
+use redrive_sql::Statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::error::Sorted;
+use crate::error::Result;
 use crate::pool::Pool;
+use crate::sql;
+
+static LIST_LANES: Statement = sql::LIFECYCLE.statement("list_lanes");
+static ADD_LANE: Statement = sql::LIFECYCLE.statement("add_lane");
 
 /// A queue, a kind and a priority, with their number.
 #[derive(Debug, Clone)]
@@ -18,32 +24,31 @@ pub(crate) struct Lane {
     pub(crate) queue: Queue,
     pub(crate) kind: Kind,
     pub(crate) priority: Priority,
-    /// Whether jobs with partitions have come into it.
+    /// Whether it has ever had a job with a partition key.
     pub(crate) partitioned: bool,
 }
 
-/// The lanes that this node knows.
+/// The lanes that this node knows of.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SharedLanes(Arc<RwLock<Arc<Lanes>>>);
+pub(crate) struct LaneCache(Arc<RwLock<Arc<Lanes>>>);
 
-/// The lanes as they were at one moment.
+/// The known lanes at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lanes {
     by_number: BTreeMap<i32, Lane>,
     by_name: BTreeMap<(Queue, Kind, Priority), i32>,
 }
 
-impl SharedLanes {
-    /// The lanes now.
+impl LaneCache {
     pub(crate) fn snapshot(&self) -> Arc<Lanes> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The lanes with those of these jobs among them; the ones that are new get a number. The first job with a partition is
-    /// noted before it comes.
-    pub(crate) async fn with(&self, pool: &Pool, jobs: &[NewJob]) -> Result<Arc<Lanes>, StoreError> {
+    /// Returns the lanes, with those of these jobs. Adds the lanes that are new, and marks a lane before its first job with a
+    /// partition key is added.
+    pub(crate) async fn ensure(&self, pool: &Pool, jobs: &[NewJob]) -> Result<Arc<Lanes>> {
         for job in jobs {
-            if !self.snapshot().is_ready(job) {
+            if !self.snapshot().covers(job) {
                 let number = add(pool, job).await?;
                 let NewJob { queue, kind, priority, partition, .. } = job.clone();
                 self.insert([Lane { number, queue, kind, priority, partitioned: partition.is_some() }]);
@@ -52,10 +57,10 @@ impl SharedLanes {
         Ok(self.snapshot())
     }
 
-    /// Reads the lanes, at the start and when another node has added one.
-    pub(crate) async fn reload(&self, pool: &Pool) -> Result<(), StoreError> {
-        let rows = pool.query(include_str!("../sql/lanes.sql"), &[]).await?;
-        let lanes: Vec<Lane> = rows.iter().map(lane).collect::<Result<_, _>>()?;
+    /// Reads all lanes: at the start, and when another node has added one.
+    pub(crate) async fn reload(&self, pool: &Pool) -> Result<()> {
+        let rows = pool.query(&LIST_LANES, &[]).await?;
+        let lanes: Vec<Lane> = rows.iter().map(lane).collect::<Result<_>>()?;
         self.insert(lanes);
         Ok(())
     }
@@ -72,7 +77,7 @@ impl SharedLanes {
 }
 
 impl Lanes {
-    /// The lane with that number.
+    /// The lane with this number.
     pub(crate) fn get(&self, number: i32) -> Option<&Lane> {
         self.by_number.get(&number)
     }
@@ -87,34 +92,33 @@ impl Lanes {
         self.by_name.get(&(queue.clone(), kind.clone(), priority)).copied()
     }
 
-    /// Whether a job's lane is known as one for such jobs.
-    fn is_ready(&self, job: &NewJob) -> bool {
+    /// Whether the lane of a job is known, and marked for partition keys if the job has one.
+    fn covers(&self, job: &NewJob) -> bool {
         let lane = self.number(job).and_then(|number| self.get(number));
         lane.is_some_and(|lane| lane.partitioned || job.partition.is_none())
     }
 
-    /// Every lane.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
         self.by_number.values()
     }
 
-    /// Whether two of the lanes that a claim looks at have the same priority.
-    pub(crate) fn has_peers(&self, request: &ClaimRequest) -> bool {
-        let mut seen = BTreeSet::new();
-        let wanted = self.iter().filter(|lane| {
+    /// Whether two of the lanes of a claim have the same priority.
+    pub(crate) fn share_a_priority(&self, request: &ClaimRequest) -> bool {
+        let mut priorities = BTreeSet::new();
+        let matching = self.iter().filter(|lane| {
             (request.queues.is_empty() || request.queues.contains(&lane.queue))
                 && (request.kinds.is_empty() || request.kinds.contains(&lane.kind))
         });
-        wanted.into_iter().any(|lane| !seen.insert(lane.priority))
+        matching.into_iter().any(|lane| !priorities.insert(lane.priority))
     }
 }
 
-async fn add(pool: &Pool, job: &NewJob) -> Result<i32, StoreError> {
+async fn add(pool: &Pool, job: &NewJob) -> Result<i32> {
     let (priority, partitioned) = (i16::from(job.priority.get()), job.partition.is_some());
     loop {
         let rows = pool
             .query(
-                include_str!("../sql/enqueue_lane.sql"),
+                &ADD_LANE,
                 &[
                     (&job.queue.as_str(), Type::TEXT),
                     (&job.kind.as_str(), Type::TEXT),
@@ -123,20 +127,20 @@ async fn add(pool: &Pool, job: &NewJob) -> Result<i32, StoreError> {
                 ],
             )
             .await?;
-        // None: another node has just added it, and this statement began too early to see that.
+        // No row: another node added the lane at the same moment, after this statement took its snapshot.
         if let Some(row) = rows.first() {
-            return row.try_get(0).sorted();
+            return Ok(row.try_get(0)?);
         }
     }
 }
 
-fn lane(row: &Row) -> Result<Lane, StoreError> {
-    let priority: i16 = row.try_get(3).sorted()?;
+fn lane(row: &Row) -> Result<Lane> {
+    let priority: i16 = row.try_get(3)?;
     Ok(Lane {
-        number: row.try_get(0).sorted()?,
-        queue: Queue::new(row.try_get::<_, &str>(1).sorted()?)?,
-        kind: Kind::new(row.try_get::<_, &str>(2).sorted()?)?,
+        number: row.try_get(0)?,
+        queue: Queue::new(row.try_get::<_, &str>(1)?)?,
+        kind: Kind::new(row.try_get::<_, &str>(2)?)?,
         priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX))?,
-        partitioned: row.try_get(4).sorted()?,
+        partitioned: row.try_get(4)?,
     })
 }

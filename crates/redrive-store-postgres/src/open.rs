@@ -1,109 +1,110 @@
-//! Opening a store: its thread, its connections, its tables, and what its clones share.
+//! Opens a store: its options, its thread and connections, and the state that its clones share.
+
+pub(crate) mod address;
+mod tls;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redrive_core::steps::Memory;
-use redrive_core::store::Wake;
+use redrive_core::steps::NewStep;
+use redrive_core::store::WakeToken;
 use redrive_core::{Clock, NewJob, Start, StoreError, Timestamp};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_postgres::Row;
 
 use crate::PostgresStore;
-use crate::address::Address;
-use crate::claim_bounded::Met;
-use crate::error::Sorted;
-use crate::floors::Floors;
-use crate::gather::Gather;
-use crate::lanes::{Lanes, SharedLanes};
-use crate::leases::LeaseFloors;
-use crate::listen::{Ears, News, Outbox};
-use crate::migrate;
-use crate::pool::{Connect, Pool};
-use crate::tls;
+use crate::call_batcher::CallBatcher;
+use crate::error::Result;
+use crate::lanes::{LaneCache, Lanes};
+use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions};
+use crate::limits::claim::KnownLimits;
+use crate::notifications::{NotificationTasks, Outbox, WakeState};
+use crate::open::address::Address;
+use crate::pool::{Connector, Pool};
+use crate::schema;
 
-/// How a store is opened.
+/// The options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Tells the time instead of the server, for tests; the server's clock by default.
+    /// Replaces the server's clock, for tests. None by default.
     pub clock: Option<Arc<dyn Clock>>,
-    /// How long a call may take before it counts as failed, the wait for a connection included; 15 s by default.
-    pub patience: Duration,
-    /// Whether missing tables are made; they are by default.
+    /// The maximum time that a call may take, including the wait for a connection. 15 s by default.
+    pub call_timeout: Duration,
+    /// Whether to create or update the tables. If false, opening fails when they are missing or too old. True by default.
     pub migrate: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: None, patience: Duration::from_secs(15), migrate: true }
+        Self { clock: None, call_timeout: Duration::from_secs(15), migrate: true }
     }
 }
 
 impl Options {
-    /// Tells the time by `clock`.
+    /// Uses `clock` instead of the server's clock.
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
-    /// Gives a call so much time.
-    pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    /// Limits the time that a call may take.
+    pub fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self { call_timeout, ..self }
     }
 }
 
 impl PostgresStore {
-    /// Connects to the server at `address` and makes its tables if they are missing. A schema that this version would not
-    /// understand is refused.
+    /// Connects to the server at `address`, and creates or updates the tables if [`Options::migrate`] is set. Fails if the tables
+    /// are too new for this version.
     pub async fn open(address: &str, options: Options) -> Result<Self, StoreError> {
-        let opened = Opened::new(address, &options)?;
+        let opened = ServerAccess::new(address, &options)?;
         if options.migrate {
-            migrate::migrate(&opened.pool).await?;
+            schema::migrate(&opened.pool).await?;
         } else {
-            migrate::check(&opened.pool).await?;
+            schema::check(&opened.pool).await?;
         }
-        let lanes = SharedLanes::default();
+        let lanes = LaneCache::default();
         lanes.reload(&opened.pool).await?;
-        let (news, outbox) = (Arc::new(News::default()), Arc::new(Outbox::default()));
-        let ears = Ears::open(&opened, news.clone(), outbox.clone()).await?;
-        let Opened { thread, pool, heartbeats, .. } = opened;
+        let (wake_state, outbox) = (Arc::new(WakeState::default()), Arc::new(Outbox::default()));
+        let notifications = NotificationTasks::start(&opened, wake_state.clone(), outbox.clone()).await?;
+        let ServerAccess { thread, pool, heartbeats, .. } = opened;
         let inner = Inner {
             pool,
             heartbeats,
             lanes,
-            leases: Mutex::default(),
-            met: Mutex::default(),
-            enqueues: Gather::default(),
-            memories: Gather::default(),
+            lease_positions: Mutex::default(),
+            known_limits: Mutex::default(),
+            enqueue_batcher: CallBatcher::default(),
+            remember_batcher: CallBatcher::default(),
             clock: options.clock,
-            news,
+            wake_state,
             outbox,
-            _ears: ears,
+            _notifications: notifications,
             thread,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Makes or updates the tables at `address`, and says which schema they are at. Safe from many places at once.
+    /// Creates or updates the tables at `address`, and returns their schema version. Several nodes may call it at once.
     pub async fn migrate(address: &str) -> Result<u32, StoreError> {
-        let opened = Opened::new(address, &Options::default())?;
-        migrate::migrate(&opened.pool).await
+        let opened = ServerAccess::new(address, &Options::default())?;
+        Ok(schema::migrate(&opened.pool).await?)
     }
 }
 
-/// A server that can be spoken to.
-pub(crate) struct Opened {
-    pub(crate) thread: Thread,
+/// The connections to a server, and the thread that drives them.
+pub(crate) struct ServerAccess {
+    pub(crate) thread: RuntimeThread,
     pub(crate) address: Address,
-    pub(crate) connect: Connect,
+    pub(crate) connector: Connector,
     pub(crate) pool: Arc<Pool>,
     pub(crate) heartbeats: Arc<Pool>,
 }
 
-impl Opened {
-    pub(crate) fn new(address: &str, options: &Options) -> Result<Self, StoreError> {
+impl ServerAccess {
+    pub(crate) fn new(address: &str, options: &Options) -> Result<Self> {
         let address: Address = address.parse()?;
         let tls = tls::connector(&address.trust)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -112,19 +113,19 @@ impl Opened {
             .enable_all()
             .build()
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
-        let connect = Connect { config: address.config.clone(), tls, runtime: runtime.handle().clone() };
-        let pool = Pool::new(connect.clone(), address.connections, options.patience);
-        // Its own connection: leases are renewed however busy the others are.
-        let heartbeats = Pool::new(connect.clone(), 1, options.patience);
-        Ok(Self { thread: Thread(Some(runtime)), address, connect, pool, heartbeats })
+        let connector = Connector { config: address.config.clone(), tls, runtime: runtime.handle().clone() };
+        let pool = Pool::new(connector.clone(), address.connections, options.call_timeout);
+        // A connection of its own, so that leases are renewed however busy the others are.
+        let heartbeats = Pool::new(connector.clone(), 1, options.call_timeout);
+        Ok(Self { thread: RuntimeThread(Some(runtime)), address, connector, pool, heartbeats })
     }
 }
 
-/// The thread that drives a store's connections. It is let go rather than waited for: a runtime must not be waited for
-/// from inside another, and that is where stores are dropped, those too that could not be opened.
-pub(crate) struct Thread(Option<Runtime>);
+/// The thread that drives a store's connections. Dropping it does not wait for its end, because stores are dropped inside other
+/// runtimes, where waiting for a runtime is not allowed.
+pub(crate) struct RuntimeThread(Option<Runtime>);
 
-impl Drop for Thread {
+impl Drop for RuntimeThread {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -132,110 +133,110 @@ impl Drop for Thread {
     }
 }
 
-/// What the clones of a store share.
+/// The state that the clones of a store share.
 pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) heartbeats: Arc<Pool>,
-    pub(crate) lanes: SharedLanes,
-    leases: Mutex<LeaseFloors>,
-    met: Mutex<Met>,
-    pub(crate) enqueues: Gather<NewJob>,
-    pub(crate) memories: Gather<Memory>,
+    pub(crate) lanes: LaneCache,
+    lease_positions: Mutex<LeasePositions>,
+    known_limits: Mutex<KnownLimits>,
+    pub(crate) enqueue_batcher: CallBatcher<NewJob>,
+    pub(crate) remember_batcher: CallBatcher<NewStep>,
     clock: Option<Arc<dyn Clock>>,
-    /// What this node must know, wherever it happened.
-    news: Arc<News>,
-    /// What other nodes are to be told.
+    /// Wake-ups, from this node and others.
+    wake_state: Arc<WakeState>,
+    /// Messages to other nodes.
     outbox: Arc<Outbox>,
-    _ears: Ears,
-    thread: Thread,
+    _notifications: NotificationTasks,
+    thread: RuntimeThread,
 }
 
 impl Inner {
-    /// The time by the store's own clock, if it has one; the server's rules otherwise.
+    /// The time of the store's own clock, if it has one. None means the server's clock.
     pub(crate) fn manual_now(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_ms())
     }
 
-    /// How far wake-ups have come.
-    pub(crate) fn wakes(&self) -> Wake {
-        Wake(*self.news.wakes.borrow())
+    /// The number of wake-ups so far.
+    pub(crate) fn wakes(&self) -> WakeToken {
+        WakeToken(*self.wake_state.wakes.borrow())
     }
 
-    /// Returns once wake-ups have gone beyond `seen`.
-    pub(crate) async fn wait(&self, seen: Wake) {
-        changed(&self.news.wakes, seen).await;
+    /// Returns after a wake-up that `seen` does not count.
+    pub(crate) async fn wait(&self, seen: WakeToken) {
+        changed(&self.wake_state.wakes, seen).await;
     }
 
-    /// Returns how often the end of a running job was requested, once that is not `seen`.
-    pub(crate) async fn wait_for_cancel(&self, seen: Wake) -> Wake {
-        changed(&self.news.cancels, seen).await
+    /// Returns the number of requests to cancel a running job, once it differs from `seen`.
+    pub(crate) async fn wait_for_cancel(&self, seen: WakeToken) -> WakeToken {
+        changed(&self.wake_state.cancels, seen).await
     }
 
-    /// Something may have become claimable: wakes workers here at once, and those of other nodes soon.
+    /// Wakes the workers of this node at once, and those of other nodes soon, because jobs may have become claimable.
     pub(crate) fn wake(&self) {
         if let Some(now) = self.manual_now() {
-            // A clock of its own may have been set back.
-            self.floors().lower(Timestamp::from_ms(now));
+            // The store's own clock may have been set back.
+            self.claim_positions().lower(Timestamp::from_ms(now));
         }
-        self.news.wake();
+        self.wake_state.wake();
         self.outbox.add(|message| message.wake = true);
     }
 
-    /// Wakes workers if something may have become claimable.
-    pub(crate) fn wake_if(&self, yes: bool) {
-        if yes {
+    /// Wakes workers if jobs may have become claimable.
+    pub(crate) fn wake_if(&self, claimable: bool) {
+        if claimable {
             self.wake();
         }
     }
 
-    /// The end of running jobs was requested: their workers look here at once, and on other nodes soon.
-    pub(crate) fn request_cancels(&self) {
-        self.news.cancel();
+    /// Wakes the workers whose running jobs were cancelled, here at once and on other nodes soon.
+    pub(crate) fn announce_cancels(&self) {
+        self.wake_state.cancel();
         self.outbox.add(|message| message.cancel = true);
     }
 
-    /// Jobs have become due at these times in these lanes, which claims may have passed already, here and on other nodes.
-    pub(crate) fn expect_early(&self, early: &HashMap<i32, i64>) {
-        self.floors().lower_lanes(early);
-        self.outbox.add(|message| message.expect_early(early));
+    /// Lowers the positions of claims in these lanes to these times, on this node and on others.
+    pub(crate) fn announce_early(&self, early: &HashMap<i32, i64>) {
+        self.claim_positions().lower_lanes(early);
+        self.outbox.add(|message| message.announce_early(early));
     }
 
-    /// Where claims begin.
-    pub(crate) fn floors(&self) -> MutexGuard<'_, Floors> {
-        self.news.floors()
+    /// The positions where claims start.
+    pub(crate) fn claim_positions(&self) -> MutexGuard<'_, ClaimPositions> {
+        self.wake_state.claim_positions()
     }
 
-    /// Where looks for ended leases begin.
-    pub(crate) fn leases(&self) -> MutexGuard<'_, LeaseFloors> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The positions where scans for expired leases start.
+    pub(crate) fn lease_positions(&self) -> MutexGuard<'_, LeasePositions> {
+        self.lease_positions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where claims have met bounds.
-    pub(crate) fn met(&self) -> MutexGuard<'_, Met> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The limits that this node knows of.
+    pub(crate) fn known_limits(&self) -> MutexGuard<'_, KnownLimits> {
+        self.known_limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs something on the store's own thread.
+    /// Spawns a task on the store's own thread.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.thread.0 {
             runtime.spawn(work);
         }
     }
 
-    /// Makes claims look where these jobs will be, if their time has passed already.
-    pub(crate) fn expect<'a>(&self, jobs: impl IntoIterator<Item = &'a NewJob>) {
+    /// Lowers the positions of claims to the due times of these jobs, which may be in the past.
+    pub(crate) fn lower_positions<'a>(&self, jobs: impl IntoIterator<Item = &'a NewJob>) {
         for job in jobs {
             if let Start::At(at) = job.start {
-                self.floors().lower(at);
+                self.claim_positions().lower(at);
             }
         }
     }
 
-    /// The lanes, with those of these rows among them.
-    pub(crate) async fn lanes_of(&self, rows: &[Row]) -> Result<Arc<Lanes>, StoreError> {
+    /// The lanes, including those of these rows. Reads them again if a row has a lane that another node added.
+    pub(crate) async fn lanes_of(&self, rows: &[Row]) -> Result<Arc<Lanes>> {
         let known = self.lanes.snapshot();
         for row in rows {
-            if let Some(lane) = row.try_get::<_, Option<i32>>(1).sorted()?
+            if let Some(lane) = row.try_get::<_, Option<i32>>(1)?
                 && known.get(lane).is_none()
             {
                 self.lanes.reload(&self.pool).await?;
@@ -246,11 +247,11 @@ impl Inner {
     }
 }
 
-/// Returns a counter once it is not `seen`. The store holds the sender for as long as it lives.
-async fn changed(counter: &watch::Sender<u64>, seen: Wake) -> Wake {
+/// Returns a counter once it differs from `seen`. The store holds the sender for as long as it lives.
+async fn changed(counter: &watch::Sender<u64>, seen: WakeToken) -> WakeToken {
     let mut counter = counter.subscribe();
     let changed = counter.wait_for(|count| *count != seen.0).await;
-    changed.map_or(seen, |count| Wake(*count))
+    changed.map_or(seen, |count| WakeToken(*count))
 }
 
 impl fmt::Debug for Inner {

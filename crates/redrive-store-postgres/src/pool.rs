@@ -1,4 +1,4 @@
-//! Connections: a bounded number of them, each for one statement at a time, driven by the store's own thread.
+//! A bounded number of connections, each for one statement at a time, driven by the store's own thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,131 +6,115 @@ use std::time::Duration;
 use redrive_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::enqueue::Query;
-use crate::error::{Sorted, sort};
+use crate::error::{Error, Result};
 
-/// A parameter with its type. Types are sent along, so that a statement needs one round trip and no name, and a pooler may
-/// send each to another connection.
+/// A parameter with its type. A statement whose types are known needs one round trip and no name, so that a pooler may send each
+/// one to another connection.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Connections to one server.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    connect: Connect,
+    connector: Connector,
     permits: Semaphore,
     idle: Mutex<Vec<Client>>,
-    /// How long a call may take, the wait for a connection included.
-    patience: Duration,
+    /// The maximum time that a call may take, including the wait for a connection.
+    pub(crate) call_timeout: Duration,
 }
 
-/// How connections are made.
+/// Makes connections.
 #[derive(Clone)]
-pub(crate) struct Connect {
+pub(crate) struct Connector {
     pub(crate) config: Config,
     pub(crate) tls: MakeRustlsConnect,
-    /// The store's own thread: it drives connections whatever the program's runtime is busy with.
+    /// The runtime of the store's own thread, which a busy program cannot delay.
     pub(crate) runtime: Handle,
 }
 
-impl std::fmt::Debug for Connect {
+impl std::fmt::Debug for Connector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connect").finish_non_exhaustive()
+        f.debug_struct("Connector").finish_non_exhaustive()
     }
 }
 
-impl Connect {
-    async fn client(&self) -> Result<Client, StoreError> {
+impl Connector {
+    async fn connect(&self) -> Result<Client> {
         let Self { config, tls, runtime } = self.clone();
         let connecting = self.runtime.spawn(async move {
             let (client, connection) = config.connect(tls).await?;
-            // It ends with the client, or breaks, and then the client says so.
+            // The task ends with the client. If the connection breaks, the client reports it.
             runtime.spawn(async move { drop(connection.await) });
             Ok(client)
         });
-        connecting.await.map_err(|error| StoreError::Failed(Box::new(error)))?.map_err(sort)
+        connecting.await.map_err(Error::failed)?
     }
 }
 
 impl Pool {
-    pub(crate) fn new(connect: Connect, size: usize, patience: Duration) -> Arc<Self> {
+    pub(crate) fn new(connector: Connector, size: usize, call_timeout: Duration) -> Arc<Self> {
         let idle = Mutex::default();
-        Arc::new(Self { connect, permits: Semaphore::new(size), idle, patience })
+        Arc::new(Self { connector, permits: Semaphore::new(size), idle, call_timeout })
     }
 
-    /// Runs one statement. When it returns what the statement did is committed; when it fails without a word from the
-    /// server, that is unknown.
-    pub(crate) async fn query(
-        &self,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<Vec<Row>, StoreError> {
-        self.with_patience(self.patience, async |client| client.query_typed(sql, parameters).await.sorted())
+    /// Runs one statement. On success its effects are committed. If the server does not answer, it is unknown whether they are.
+    pub(crate) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
+        self.with_timeout(self.call_timeout, async |client| Ok(client.query_typed(sql, parameters).await?))
             .await
     }
 
-    /// Runs several statements as one transaction: what fails leaves nothing behind. One that is given up on ends with its
-    /// connection.
-    pub(crate) async fn transaction<T>(
-        &self,
-        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        // Each statement sees what was committed before it, whatever the server's default is.
-        self.transaction_by("BEGIN ISOLATION LEVEL READ COMMITTED", call).await
+    /// Runs several statements as one transaction, which is rolled back if the call fails. If the caller is dropped, the
+    /// connection is closed, and the transaction ends with it.
+    pub(crate) async fn transaction<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+        // Each statement sees everything that was committed before it, whatever the default of the server is.
+        self.transaction_with("BEGIN ISOLATION LEVEL READ COMMITTED", call).await
     }
 
-    /// Runs several reads on one snapshot.
-    pub(crate) async fn snapshot<T>(
-        &self,
-        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.transaction_by("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", call).await
+    /// Runs several reads in one snapshot.
+    pub(crate) async fn snapshot<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+        self.transaction_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", call).await
     }
 
-    async fn transaction_by<T>(
+    async fn transaction_with<T>(
         &self,
         begin: &str,
-        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.with_patience(self.patience, async |client| {
-            client.batch_execute(begin).await.sorted()?;
+        call: impl AsyncFnOnce(&Client) -> Result<T>,
+    ) -> Result<T> {
+        self.with_timeout(self.call_timeout, async |client| {
+            client.batch_execute(begin).await?;
             let called = call(client).await;
             let end = if called.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            client.batch_execute(end).await.sorted()?;
+            client.batch_execute(end).await?;
             called
         })
         .await
     }
 
-    /// Runs what needs one connection for several statements, with a patience of its own. A transaction that it begins
-    /// it must end.
-    pub(crate) async fn with_patience<T>(
+    /// Runs several statements on one connection, within `limit`. The call must end a transaction that it begins.
+    pub(crate) async fn with_timeout<T>(
         &self,
-        patience: Duration,
-        call: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let called = timeout(patience, async {
-            let _permit =
-                self.permits.acquire().await.map_err(|error| StoreError::Failed(Box::new(error)))?;
+        limit: Duration,
+        call: impl AsyncFnOnce(&Client) -> Result<T>,
+    ) -> Result<T> {
+        within(limit, async {
+            let _permit = self.permits.acquire().await.map_err(Error::failed)?;
             let client = match self.take() {
                 Some(client) => client,
-                None => self.connect.client().await?,
+                None => self.connector.connect().await?,
             };
-            let mut borrowed = Borrowed { pool: self, client: Some(client), sound: false };
+            let mut borrowed = PooledConnection { pool: self, client: Some(client), is_clean: false };
             let result = match &borrowed.client {
                 Some(client) => call(client).await,
-                None => Err(StoreError::Failed("a connection was lost".into())),
+                None => Err(Error::failed("a connection was lost")),
             };
-            borrowed.sound = true;
+            borrowed.is_clean = true;
             result
-        });
-        called.await.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable(format!("the server did not answer within {patience:?}").into()))
         })
+        .await
     }
 
     fn take(&self) -> Option<Client> {
@@ -139,39 +123,51 @@ impl Pool {
     }
 }
 
-/// A connection on loan. It comes back only after an answer: one that was given up on in the middle is closed, and the
-/// server is asked to give up too.
-struct Borrowed<'a> {
-    pool: &'a Pool,
-    client: Option<Client>,
-    sound: bool,
+/// Makes a call. Fails if the server does not answer within `limit`.
+pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    time::timeout(limit, call).await.unwrap_or_else(|_| {
+        Err(StoreError::Unavailable(format!("the server did not answer within {limit:?}").into()).into())
+    })
 }
 
-impl Drop for Borrowed<'_> {
+/// A connection in use. It returns to the pool only after an answer. If the caller is dropped in the middle of a statement, the
+/// connection is closed, and the server is asked to cancel the statement.
+struct PooledConnection<'a> {
+    pool: &'a Pool,
+    client: Option<Client>,
+    is_clean: bool,
+}
+
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         let Some(client) = self.client.take() else { return };
         if client.is_closed() {
             return;
         }
-        if self.sound {
+        if self.is_clean {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
         } else {
-            let (token, tls) = (client.cancel_token(), self.pool.connect.tls.clone());
-            self.pool.connect.runtime.spawn(async move {
-                let _ = timeout(Duration::from_secs(5), token.cancel_query(tls)).await;
+            let (token, tls) = (client.cancel_token(), self.pool.connector.tls.clone());
+            self.pool.connector.runtime.spawn(async move {
+                let _ = time::timeout(Duration::from_secs(5), token.cancel_query(tls)).await;
             });
         }
     }
 }
 
-impl Query for Pool {
-    async fn typed(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StoreError> {
+/// Runs statements: a pool, a connection, or a transaction of the caller.
+pub(crate) trait Executor {
+    fn run(&self, sql: &str, parameters: &[Parameter<'_>]) -> impl Future<Output = Result<Vec<Row>>> + Send;
+}
+
+impl Executor for Pool {
+    async fn run(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         self.query(sql, parameters).await
     }
 }
 
-impl Query for Client {
-    async fn typed(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.query_typed(sql, parameters).await.sorted()
+impl Executor for Client {
+    async fn run(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
+        Ok(self.query_typed(sql, parameters).await?)
     }
 }

@@ -1,30 +1,36 @@
-//! What durable jobs ask of a store, one file for each verb.
+//! Durable jobs: steps, signals, and the jobs that wait for something.
+
+pub(crate) mod remember;
+pub(crate) mod resume;
+mod signals;
 
 use async_trait::async_trait;
-use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Steps, Swept};
+use redrive_core::steps::{
+    ForgetResult, NewStep, PauseResult, RememberResult, Signal, SignalResult, Step, Steps, SweepResult,
+};
 use redrive_core::store::check_batch;
 use redrive_core::{JobId, Lease, SignalName, StoreError};
 use uuid::Uuid;
 
-use crate::{PostgresStore, forget, hold, recall, remember, resume, signal, sweep};
+use crate::{PostgresStore, operate};
 
 #[async_trait]
 impl Steps for PostgresStore {
     async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
-        recall::recall(&self.inner, id, from, limit).await
+        Ok(remember::recall(&self.inner, id, from, limit).await?)
     }
 
-    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
-        Memory::check_all(&memories)?;
-        let children = memories.iter().any(|memory| !memory.children.is_empty());
-        let remembered = remember::remember(&self.inner, memories).await?;
-        self.inner.wake_if(children);
+    async fn remember(&self, new_steps: Vec<NewStep>) -> Result<Vec<RememberResult>, StoreError> {
+        NewStep::check_all(&new_steps)?;
+        let has_children = new_steps.iter().any(|new_step| !new_step.children.is_empty());
+        let remembered = remember::remember(&self.inner, new_steps).await?;
+        self.inner.wake_if(has_children);
         Ok(remembered)
     }
 
-    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<SignalResult>, StoreError> {
         Signal::check_all(&signals)?;
-        signal::signal(&self.inner, &signals).await
+        Ok(signals::signal(&self.inner, &signals).await?)
     }
 
     async fn pending_signals(
@@ -33,12 +39,12 @@ impl Steps for PostgresStore {
         names: Vec<SignalName>,
         limit: usize,
     ) -> Result<Vec<Signal>, StoreError> {
-        signal::pending(&self.inner, job, &names, limit).await
+        Ok(signals::pending(&self.inner, job, &names, limit).await?)
     }
 
-    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+    async fn skip_signals(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
         check_batch(signals.len())?;
-        signal::set_aside(&self.inner, lease, &signals).await
+        Ok(signals::skip_signals(&self.inner, lease, &signals).await?)
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
@@ -48,27 +54,27 @@ impl Steps for PostgresStore {
         Ok(resumed)
     }
 
-    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<SweepResult, StoreError> {
         check_batch(limit)?;
-        let swept = sweep::sweep(&self.inner, after, limit).await?;
+        let swept = resume::sweep(&self.inner, after, limit).await?;
         self.inner.wake_if(!swept.resumed.is_empty());
         Ok(swept)
     }
 
-    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+    async fn pause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError> {
         check_batch(ids.len())?;
-        hold::hold(&self.inner, &ids).await
+        Ok(operate::pause(&self.inner, &ids).await?)
     }
 
-    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
+    async fn unpause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError> {
         check_batch(ids.len())?;
-        let (unheld, resumed) = hold::unhold(&self.inner, &ids).await?;
+        let (unpaused, resumed) = operate::unpause(&self.inner, &ids).await?;
         self.inner.wake_if(resumed);
-        Ok(unheld)
+        Ok(unpaused)
     }
 
-    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<ForgetResult>, StoreError> {
         check_batch(ids.len())?;
-        forget::forget(&self.inner, &ids).await
+        Ok(operate::forget(&self.inner, &ids).await?)
     }
 }

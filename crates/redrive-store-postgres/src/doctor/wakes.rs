@@ -1,92 +1,101 @@
-//! Whether wake-ups arrive: a real one, there and back, and the queue that they all go through.
+//! Checks that wake-ups arrive, with a real notification, and that the notification queue is not full.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use redrive_core::{Finding, Gravity, StoreError};
+use redrive_core::{Finding, Severity, StoreError};
+use redrive_sql::Statement;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
-use super::Patient;
-use crate::error::nothing;
-use crate::error::{Sorted, explain};
-use crate::pool::Connect;
+use super::DoctorContext;
+use crate::error::{Error, Result};
+use crate::pool::Connector;
+use crate::sql;
 
-/// Longer than any wake-up that is of use: workers look by themselves every second.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Statements on each of two connections until a pooler that shares them would have shown itself.
+static BACKEND: Statement = sql::DOCTOR.statement("backend");
+static NOTIFY: Statement = sql::DOCTOR.statement("notify");
+static UNLISTEN: Statement = sql::DOCTOR.statement("unlisten");
+static LISTEN: Statement = sql::DOCTOR.statement("listen");
+static NOTIFICATION_QUEUE: Statement = sql::DOCTOR.statement("notification_queue");
+
+/// A slower wake-up is of no use, because workers poll every second anyway.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of statements on each of two connections. By then a pooler that shares connections has switched them.
 const TRIES: usize = 3;
-/// From here on commits that notify are about to fail.
-const NOTIFICATIONS_GRAVE: f64 = 0.75;
+/// If the queue is fuller, commits that notify are about to fail.
+const NOTIFICATION_QUEUE_CRITICAL: f64 = 0.75;
 
-/// Whether one arrives.
-pub(super) async fn arrival(patient: &Patient<'_>) -> Finding {
-    // A server with one connection left cannot show it.
-    let pooled = is_pooled(patient).await.unwrap_or(false);
-    let arrival = match &patient.listen {
+/// Checks that a notification arrives.
+pub(super) async fn arrival(context: &DoctorContext<'_>) -> Finding {
+    // With one connection left, this check is not possible.
+    let pooled = is_pooled(context).await.unwrap_or(false);
+    let arrival = match &context.listen {
         None => Arrival::Off,
-        Some(connect) => match round_trip(patient, connect).await {
+        Some(connector) => match round_trip(context, connector).await {
             Ok(Some(took)) => Arrival::After(took),
             Ok(None) => Arrival::Lost,
-            Err(error) => Arrival::Refused(explain(&error)),
+            Err(error) => Arrival::Refused(error.explain()),
         },
     };
     judge(&arrival, pooled)
 }
 
-/// What became of a notification.
+/// The result of sending a notification.
 #[derive(Debug)]
 enum Arrival {
     /// The address says not to listen.
     Off,
     After(Duration),
     Lost,
-    /// Nobody may listen there.
+    /// Listening failed.
     Refused(String),
 }
 
 fn judge(arrival: &Arrival, pooled: bool) -> Finding {
-    let way = if pooled {
+    let route = if pooled {
         "calls go through a pooler that shares the server's connections"
     } else {
-        "calls have the server's connections to themselves"
+        "calls have connections of their own to the server"
     };
-    let new = |gravity, what, evidence, remedy| Finding::new(gravity, "wake-ups", what, evidence, remedy);
+    let new = |severity, what, evidence, remedy| Finding::new(severity, "wake-ups", what, evidence, remedy);
     match arrival {
         Arrival::After(took) => {
             let evidence =
-                format!("a notification came back after {:.1} ms; {way}", took.as_secs_f64() * 1e3);
-            Finding::fine("wake-ups", "wake-ups arrive", evidence)
+                format!("a notification came back after {:.1} ms; {route}", took.as_secs_f64() * 1e3);
+            Finding::ok("wake-ups", "wake-ups arrive", evidence)
         }
         Arrival::Off => new(
-            Gravity::Note,
+            Severity::Note,
             "wake-ups are switched off: a job that another node enqueues starts up to a second late",
-            format!("?listen=off; {way}"),
+            format!("?listen=off; {route}"),
             "name the server itself with ?listen=HOST:PORT",
         ),
         Arrival::Lost => new(
-            Gravity::Warning,
+            Severity::Warning,
             "wake-ups do not arrive: a job that another node enqueues starts up to a second late",
-            format!("LISTEN was accepted, and a notification did not come back within {PATIENCE:?}; {way}"),
-            "name the server itself with ?listen=HOST:PORT, or do without with ?listen=off",
+            format!(
+                "LISTEN was accepted, and a notification did not come back within {ARRIVAL_TIMEOUT:?}; {route}"
+            ),
+            "name the server itself with ?listen=HOST:PORT, or turn wake-ups off with ?listen=off",
         ),
         Arrival::Refused(error) => new(
-            Gravity::Grave,
-            "nobody can listen for wake-ups, and a service does not start like this",
-            format!("{error}; {way}"),
-            "name the server itself with ?listen=HOST:PORT, or do without with ?listen=off",
+            Severity::Critical,
+            "listening for wake-ups fails, and so a service does not start",
+            format!("{error}; {route}"),
+            "name the server itself with ?listen=HOST:PORT, or turn wake-ups off with ?listen=off",
         ),
     }
 }
 
-/// Whether something between here and the server gives its connections to whoever has a statement: then two connections
-/// have the same process of the server, or one has another than before.
-async fn is_pooled(patient: &Patient<'_>) -> Result<bool, StoreError> {
-    let (pool, patience) = (&patient.pool, patient.patience());
+/// Whether a pooler between this host and the server shares connections between statements. Then two connections have the same server
+/// process, or one connection changes its process.
+async fn is_pooled(context: &DoctorContext<'_>) -> Result<bool> {
+    let (pool, limit) = (&context.pool, context.timeout());
     let both = async |first: &Client| {
-        pool.with_patience(patience, async |second| {
+        pool.with_timeout(limit, async |second| {
             let own = backend(first).await?;
             for _ in 0..TRIES {
                 let (other, again) = (backend(second).await?, backend(first).await?);
@@ -98,24 +107,25 @@ async fn is_pooled(patient: &Patient<'_>) -> Result<bool, StoreError> {
         })
         .await
     };
-    pool.with_patience(patience, both).await
+    pool.with_timeout(limit, both).await
 }
 
-async fn backend(client: &Client) -> Result<i32, StoreError> {
-    let rows = client.query_typed(include_str!("../../sql/doctor_backend.sql"), &[]).await.sorted()?;
-    rows.first().ok_or_else(nothing)?.try_get("pid").sorted()
+async fn backend(client: &Client) -> Result<i32> {
+    let rows = client.query_typed(&BACKEND, &[]).await?;
+    Ok(rows.first().ok_or_else(Error::no_row)?.try_get("pid")?)
 }
 
-/// Listens as a node does, tells as another does, and says how long it took; nothing if it was not heard.
-async fn round_trip(patient: &Patient<'_>, connect: &Connect) -> Result<Option<Duration>, StoreError> {
-    let (client, mut heard) = timeout(patient.patience(), listen(connect)).await.unwrap_or_else(|_| {
-        Err(StoreError::Unavailable("there is no answer where wake-ups are heard".into()))
-    })?;
+/// Listens as a node does, notifies as another node does, and returns how long the notification took. None if it did not arrive.
+async fn round_trip(context: &DoctorContext<'_>, connector: &Connector) -> Result<Option<Duration>> {
+    let (client, mut payloads) =
+        timeout(context.timeout(), listen(connector)).await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable("the server for wake-ups does not answer".into()).into())
+        })?;
     let name = format!("{:016x}", fastrand::u64(..));
     let began = Instant::now();
-    patient.pool.query(include_str!("../../sql/doctor_notify.sql"), &[(&name, Type::TEXT)]).await?;
-    let arrival = timeout(PATIENCE, async {
-        while let Some(payload) = heard.recv().await {
+    context.pool.query(&NOTIFY, &[(&name, Type::TEXT)]).await?;
+    let arrival = timeout(ARRIVAL_TIMEOUT, async {
+        while let Some(payload) = payloads.recv().await {
             if payload == name {
                 return Some(began.elapsed());
             }
@@ -123,41 +133,41 @@ async fn round_trip(patient: &Patient<'_>, connect: &Connect) -> Result<Option<D
         None
     });
     let took = arrival.await.unwrap_or(None);
-    client.batch_execute(include_str!("../../sql/doctor_unlisten.sql")).await.sorted()?;
+    client.batch_execute(&UNLISTEN).await?;
     Ok(took)
 }
 
-/// A connection that listens, and the payloads it hears.
-async fn listen(connect: &Connect) -> Result<(Client, UnboundedReceiver<String>), StoreError> {
-    let Connect { config, tls, runtime } = connect.clone();
-    let (told, heard) = unbounded_channel();
+/// A connection that listens, and the payloads that it receives.
+async fn listen(connector: &Connector) -> Result<(Client, UnboundedReceiver<String>)> {
+    let Connector { config, tls, runtime } = connector.clone();
+    let (sender, payloads) = unbounded_channel();
     let connecting = runtime.clone().spawn(async move {
         let (client, mut connection) = config.connect(tls).await?;
         runtime.spawn(async move {
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(notification) = message {
-                    // Whoever no longer waits has what it needs.
-                    let _ = told.send(notification.payload().to_owned());
+                    // Fails if the doctor no longer waits.
+                    let _ = sender.send(notification.payload().to_owned());
                 }
             }
         });
-        client.batch_execute(include_str!("../../sql/doctor_listen.sql")).await?;
-        Ok(client)
+        client.batch_execute(&LISTEN).await?;
+        Ok::<_, Error>(client)
     });
-    let client = connecting.await.map_err(|error| StoreError::Failed(Box::new(error)))?.sorted()?;
-    Ok((client, heard))
+    let client = connecting.await.map_err(Error::failed)??;
+    Ok((client, payloads))
 }
 
-/// Whether there is room for more.
-pub(super) async fn queue(patient: &Patient<'_>) -> Result<Vec<Finding>, StoreError> {
-    let rows = patient.pool.query(include_str!("../../sql/doctor_notifications.sql"), &[]).await?;
-    let used: f64 = rows.first().ok_or_else(nothing)?.try_get("used").sorted()?;
-    let evidence = format!("{:.2} % of it is taken", used * 100.0);
-    if used < patient.thresholds.notifications_warning {
-        return Ok(vec![Finding::fine("wake-ups", "the queue of notifications is short", evidence)]);
+/// Checks that the notification queue is not full.
+pub(super) async fn queue(context: &DoctorContext<'_>) -> Result<Vec<Finding>> {
+    let rows = context.pool.query(&NOTIFICATION_QUEUE, &[]).await?;
+    let used: f64 = rows.first().ok_or_else(Error::no_row)?.try_get("used")?;
+    let evidence = format!("{:.2} % of it is used", used * 100.0);
+    if used < context.thresholds.notification_queue_warning {
+        return Ok(vec![Finding::ok("wake-ups", "the notification queue is nearly empty", evidence)]);
     }
-    let gravity = if used >= NOTIFICATIONS_GRAVE { Gravity::Grave } else { Gravity::Warning };
-    let what = "the queue of notifications fills: when it is full, redrive.enqueue() and whoever else notifies fails";
+    let severity = if used >= NOTIFICATION_QUEUE_CRITICAL { Severity::Critical } else { Severity::Warning };
+    let what = "the notification queue is filling up: when it is full, redrive.enqueue() and all other commits that notify fail";
     let remedy = "end the transaction of a session that listens; the server's log names its pid once the queue is half full";
-    Ok(vec![Finding::new(gravity, "wake-ups", what, evidence, remedy)])
+    Ok(vec![Finding::new(severity, "wake-ups", what, evidence, remedy)])
 }

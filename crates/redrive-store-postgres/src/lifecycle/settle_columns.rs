@@ -5,24 +5,25 @@ use std::collections::HashSet;
 
 use redrive_core::store::Settlement;
 use redrive_core::time::ceil_ms;
-use redrive_core::{Await, Lease, Reason, StoreError};
+use redrive_core::{Lease, Reason, WaitCondition};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use crate::awaits::AwaitColumns;
-use crate::columns::Columns;
+use crate::error::Result;
 use crate::lanes::Lanes;
 use crate::pool::Parameter;
+use crate::row::insert::NewJobColumns;
+use crate::row::wait_condition::WaitConditionColumns;
 
 /// A lease as the key of a row.
 pub(crate) fn key(lease: Lease) -> (Uuid, i64) {
     (lease.id.0, lease.epoch as i64)
 }
 
-/// Settlements as columns, in the order of `settle.sql`.
+/// The columns of settlements, in the order of the statement `settle`.
 #[derive(Default)]
-pub(crate) struct Given<'a> {
-    /// The first settlement of each lease, as they were given.
+pub(crate) struct SettlementColumns<'a> {
+    /// The first settlement of each lease, in the order of the call.
     pub(crate) firsts: Vec<&'a Settlement>,
     ids: Vec<Uuid>,
     epochs: Vec<i64>,
@@ -35,22 +36,22 @@ pub(crate) struct Given<'a> {
     statuses: Vec<Option<i32>>,
     reasons: Vec<Option<&'static str>>,
     outputs: Vec<Option<&'a [u8]>>,
-    awaits: Awaits<'a>,
-    entries: Entries<'a>,
+    awaits: WaitColumns<'a>,
+    entries: AttemptColumns<'a>,
 }
 
-/// What settled jobs wait for as columns.
+/// The columns of the conditions that settled jobs wait for.
 #[derive(Default)]
-struct Awaits<'a> {
+struct WaitColumns<'a> {
     codes: Vec<Option<i16>>,
     names: Vec<Option<Cow<'a, str>>>,
     branches: Vec<Option<i32>>,
     failures: Vec<Option<i64>>,
 }
 
-impl<'a> Awaits<'a> {
-    fn push(&mut self, awaits: Option<&'a Await>) {
-        let AwaitColumns { code, name, branch, failures } = AwaitColumns::of(awaits);
+impl<'a> WaitColumns<'a> {
+    fn push(&mut self, awaits: Option<&'a WaitCondition>) {
+        let WaitConditionColumns { code, name, branch, failures } = WaitConditionColumns::new(awaits);
         self.codes.push(code);
         self.names.push(name);
         self.branches.push(branch);
@@ -58,9 +59,9 @@ impl<'a> Awaits<'a> {
     }
 }
 
-/// Log entries as columns.
+/// The columns of attempts.
 #[derive(Default)]
-struct Entries<'a> {
+struct AttemptColumns<'a> {
     jobs: Vec<Uuid>,
     epochs: Vec<i64>,
     runs: Vec<i32>,
@@ -72,19 +73,19 @@ struct Entries<'a> {
     details: Vec<Option<&'a str>>,
 }
 
-/// Jobs that follow settlements as columns, each with the lease that it follows.
+/// The columns of follow-ups, each with the lease of its settlement.
 #[derive(Default)]
-pub(crate) struct FollowUps<'a> {
+pub(crate) struct FollowUpColumns<'a> {
     follows: Vec<Uuid>,
     epochs: Vec<i64>,
-    jobs: Columns<'a>,
+    jobs: NewJobColumns<'a>,
 }
 
-impl<'a> FollowUps<'a> {
-    pub(crate) fn new(given: &Given<'a>, lanes: &Lanes) -> Result<Self, StoreError> {
-        let jobs = given.firsts.iter().flat_map(|settlement| &settlement.follow_ups);
-        let mut follow_ups = Self { jobs: Columns::new(jobs, lanes)?, ..Self::default() };
-        for settlement in &given.firsts {
+impl<'a> FollowUpColumns<'a> {
+    pub(crate) fn new(columns: &SettlementColumns<'a>, lanes: &Lanes) -> Result<Self> {
+        let jobs = columns.firsts.iter().flat_map(|settlement| &settlement.follow_ups);
+        let mut follow_ups = Self { jobs: NewJobColumns::new(jobs, lanes)?, ..Self::default() };
+        for settlement in &columns.firsts {
             let (id, epoch) = key(settlement.lease);
             follow_ups.follows.extend(settlement.follow_ups.iter().map(|_| id));
             follow_ups.epochs.extend(settlement.follow_ups.iter().map(|_| epoch));
@@ -99,19 +100,19 @@ impl<'a> FollowUps<'a> {
     }
 }
 
-impl<'a> Given<'a> {
-    /// Ordered by id, so that writers of the same rows wait for each other in the same order.
+impl<'a> SettlementColumns<'a> {
+    /// Orders the columns by id, so that concurrent writers lock rows in the same order.
     pub(crate) fn new(settlements: &'a [Settlement]) -> Self {
-        let mut seen = HashSet::with_capacity(settlements.len());
+        let mut leases = HashSet::with_capacity(settlements.len());
         let firsts: Vec<&Settlement> =
-            settlements.iter().filter(|settlement| seen.insert(settlement.lease)).collect();
+            settlements.iter().filter(|settlement| leases.insert(settlement.lease)).collect();
         let mut ordered = firsts.clone();
         ordered.sort_by_key(|settlement| settlement.lease);
-        let mut given = Self { firsts, ..Self::default() };
+        let mut columns = Self { firsts, ..Self::default() };
         for settlement in ordered {
-            given.push(settlement);
+            columns.push(settlement);
         }
-        given
+        columns
     }
 
     fn push(&mut self, settlement: &'a Settlement) {

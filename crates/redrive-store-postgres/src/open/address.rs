@@ -1,4 +1,4 @@
-//! An address: where the server is, how to speak to it, and what redrive itself wants to know.
+//! Parses the address of a store: the server, the certificate check, and the parameters of redrive itself.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,33 +8,32 @@ use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use url::Url;
 
-/// Connections beside those for heartbeats and wake-ups, unless the address says otherwise.
+/// The default number of connections, without those for heartbeats and wake-ups.
 pub const CONNECTIONS: usize = 8;
-/// The most connections that an address may ask for.
+/// The largest number of connections in an address.
 pub const CONNECTIONS_MAX: usize = 500;
 
-/// How the server knows redrive's connections, unless the address says otherwise.
+/// The default application name of redrive's connections.
 pub(crate) const APPLICATION: &str = "redrive";
 
-/// What an address says.
+/// A parsed address.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
-    /// Where calls go.
+    /// The server for calls.
     pub(crate) config: Config,
-    /// Where wake-ups are heard; none means that polling has to do.
+    /// The server to listen at for wake-ups. None means that the node polls.
     pub(crate) listen: Option<Config>,
-    /// Whom to trust.
     pub(crate) trust: Trust,
-    /// How many calls may be under way at once.
+    /// The number of calls that may run at once.
     pub(crate) connections: usize,
 }
 
-/// What a certificate must show, in the words of libpq's `sslmode`.
+/// How the server's certificate is checked, as by `sslmode` in libpq.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Nothing: `disable`, `prefer`, `require`.
-    Anyone,
-    /// That it is the server's, by the system's roots or this file's: `verify-full`.
+    /// Not at all: `disable`, `prefer`, `require`.
+    AnyCertificate,
+    /// By name and issuer, with the roots of the system or of this file: `verify-full`.
     Verified(Option<PathBuf>),
 }
 
@@ -42,7 +41,8 @@ impl FromStr for Address {
     type Err = StoreError;
 
     fn from_str(text: &str) -> Result<Self, StoreError> {
-        let mut url = Url::parse(text).map_err(|error| refused(format!("the address is no URL: {error}")))?;
+        let mut url =
+            Url::parse(text).map_err(|error| refused(format!("the address is not a URL: {error}")))?;
         let mut settings = Settings::default();
         let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         let mut rest = Vec::new();
@@ -64,7 +64,7 @@ impl FromStr for Address {
         }
         config.ssl_mode(settings.ssl_mode);
         Ok(Self {
-            listen: settings.listen.of(&config),
+            listen: settings.listen.config(&config),
             config,
             trust: settings.trust()?,
             connections: settings.connections,
@@ -72,7 +72,7 @@ impl FromStr for Address {
     }
 }
 
-/// What redrive reads from an address itself.
+/// The parameters of an address that redrive itself reads.
 struct Settings {
     connections: usize,
     listen: Listen,
@@ -94,7 +94,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes a parameter; false when it is not for redrive.
+    /// Reads a parameter. Returns false if the parameter is not one of redrive's.
     fn take(&mut self, name: &str, value: &str) -> Result<bool, StoreError> {
         match name {
             "connections" => self.connections = connections(value)?,
@@ -109,17 +109,19 @@ impl Settings {
     fn trust(&self) -> Result<Trust, StoreError> {
         match (&self.roots, self.verify) {
             (roots, true) => Ok(Trust::Verified(roots.clone())),
-            (None, false) => Ok(Trust::Anyone),
-            (Some(_), false) => {
-                Err(refused("sslrootcert needs sslmode=verify-full, else nothing is verified".to_owned()))
-            }
+            (None, false) => Ok(Trust::AnyCertificate),
+            (Some(_), false) => Err(refused(
+                "sslrootcert needs sslmode=verify-full, otherwise no certificate is verified".to_owned(),
+            )),
         }
     }
 }
 
 fn connections(value: &str) -> Result<usize, StoreError> {
     let count = value.parse().ok().filter(|count| (1..=CONNECTIONS_MAX).contains(count));
-    count.ok_or_else(|| refused(format!("connections must be from 1 to {CONNECTIONS_MAX}, is {value:?}")))
+    count.ok_or_else(|| {
+        refused(format!("connections must be a number from 1 to {CONNECTIONS_MAX}, not {value:?}"))
+    })
 }
 
 fn ssl_mode(value: &str) -> Result<(SslMode, bool), StoreError> {
@@ -129,16 +131,16 @@ fn ssl_mode(value: &str) -> Result<(SslMode, bool), StoreError> {
         "require" => Ok((SslMode::Require, false)),
         "verify-full" => Ok((SslMode::Require, true)),
         other => {
-            Err(refused(format!("sslmode must be disable, prefer, require or verify-full, is {other:?}")))
+            Err(refused(format!("sslmode must be disable, prefer, require or verify-full, not {other:?}")))
         }
     }
 }
 
-/// Where wake-ups are heard.
+/// Where to listen for wake-ups.
 enum Listen {
-    /// Where calls go.
+    /// At the server for calls.
     Same,
-    /// At another host and port: the server itself, when calls go through a pooler.
+    /// At another host and port: the server itself, if calls go through a pooler.
     At(String, u16),
     /// Nowhere.
     Off,
@@ -152,11 +154,11 @@ impl Listen {
         let direct =
             value.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
         let (host, port) =
-            direct.ok_or_else(|| refused(format!("listen must be off or HOST:PORT, is {value:?}")))?;
+            direct.ok_or_else(|| refused(format!("listen must be off or HOST:PORT, not {value:?}")))?;
         Ok(Self::At(host, port))
     }
 
-    fn of(&self, config: &Config) -> Option<Config> {
+    fn config(&self, config: &Config) -> Option<Config> {
         match self {
             Self::Same => Some(config.clone()),
             Self::Off => None,
@@ -165,7 +167,7 @@ impl Listen {
     }
 }
 
-/// The same user and database at another place.
+/// The same user and database at another host and port.
 fn at(config: &Config, host: &str, port: u16) -> Config {
     let mut other = Config::new();
     other.host(host).port(port).ssl_mode(config.get_ssl_mode());
@@ -198,23 +200,23 @@ mod tests {
     }
 
     #[test]
-    fn what_redrive_wants_to_know_is_read_and_the_rest_goes_on() {
+    fn parameters_of_redrive_are_read_and_the_others_are_passed_to_the_client() {
         let plain = parse("postgres://me@db.example/jobs");
-        assert_eq!((plain.connections, plain.trust), (CONNECTIONS, Trust::Anyone));
-        assert_eq!(plain.listen.expect("it listens").get_dbname(), Some("jobs"));
+        assert_eq!((plain.connections, plain.trust), (CONNECTIONS, Trust::AnyCertificate));
+        assert_eq!(plain.listen.expect("the node listens").get_dbname(), Some("jobs"));
         let full = parse(
             "postgres://me:pw@pooler:6432/jobs?connections=20&listen=db:5433&sslmode=verify-full&sslrootcert=/ca.pem&application_name=x",
         );
         assert_eq!(full.connections, 20);
         assert_eq!(full.trust, Trust::Verified(Some("/ca.pem".into())));
         assert_eq!(full.config.get_application_name(), Some("x"));
-        let listen = full.listen.expect("it listens");
+        let listen = full.listen.expect("the node listens");
         assert_eq!((listen.get_ports(), listen.get_password()), (&[5433][..], Some(&b"pw"[..])));
         assert!(parse("postgresql://h/d?listen=off").listen.is_none());
     }
 
     #[test]
-    fn a_bad_address_says_how_to_write_one() {
+    fn an_invalid_address_is_rejected_with_an_example() {
         for text in [
             "postgres",
             "postgres://h/d?connections=0",

@@ -1,4 +1,4 @@
-//! How a server proves who it is, if it has to.
+//! Checks the certificate of the server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::address::Trust;
+use crate::open::address::Trust;
 
-/// The connector for an address.
+/// The TLS connector for an address.
 pub(crate) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, StoreError> {
-    // The provider is named, so that another one elsewhere in the program makes no difference here.
+    // Names the provider, so that the program's default provider has no influence here.
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -26,9 +26,9 @@ pub(crate) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, StoreError> 
         Trust::Verified(file) => {
             builder.with_root_certificates(roots(file.as_deref())?).with_no_client_auth()
         }
-        Trust::Anyone => builder
+        Trust::AnyCertificate => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone::new(&provider)))
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate::new(&provider)))
             .with_no_client_auth(),
     };
     Ok(MakeRustlsConnect::new(config))
@@ -57,17 +57,17 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, StoreError> {
     Ok(roots)
 }
 
-/// Encrypts without asking who is there, as libpq does for `prefer` and `require`.
+/// Accepts every certificate, as libpq does for `prefer` and `require`. The connection is encrypted all the same.
 #[derive(Debug)]
-struct Anyone(WebPkiSupportedAlgorithms);
+struct AcceptAnyCertificate(WebPkiSupportedAlgorithms);
 
-impl Anyone {
+impl AcceptAnyCertificate {
     fn new(provider: &CryptoProvider) -> Self {
         Self(provider.signature_verification_algorithms)
     }
 }
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,107 +1,111 @@
-//! Jobs that match a filter, newest id first.
+//! Lists the jobs that match a filter, newest id first.
 
 use redrive_core::store::{Filter, Page};
-use redrive_core::{Job, JobId, StoreError};
+use redrive_core::{Job, JobId};
+use redrive_sql::Statement;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
+use crate::error::Result;
 use crate::lanes::Lanes;
 use crate::open::Inner;
 use crate::pool::Parameter;
 use crate::row;
+use crate::sql;
+
+static LIST: Statement = sql::READ.statement("list");
 
 pub(crate) async fn list(
     inner: &Inner,
     filter: &Filter,
     after: Option<JobId>,
     limit: usize,
-) -> Result<Page<Job>, StoreError> {
+) -> Result<Page<Job>> {
     if filter.queue.is_some() || filter.kind.is_some() {
-        // A lane that another node has added since is not left out.
+        // Another node may have added a lane.
         inner.lanes.reload(&inner.pool).await?;
     }
-    let query = Query::new(&inner.lanes.snapshot(), filter, after);
-    Ok(Page::cut_rows(run(inner, &query.sql(limit + 1), &query).await?, limit))
+    let query = FilterQuery::new(&inner.lanes.snapshot(), filter, after);
+    Ok(Page::from_rows(run(inner, &query.sql(limit + 1), &query).await?, limit))
 }
 
-/// The rows of a query, asked for by one of its statements, without a job where one cannot be read.
-pub(crate) async fn run(
-    inner: &Inner,
-    sql: &str,
-    query: &Query,
-) -> Result<Vec<(JobId, Option<Job>)>, StoreError> {
+/// Runs one of the statements of a query. An unreadable row has an id and no job.
+pub(crate) async fn run(inner: &Inner, sql: &str, query: &FilterQuery) -> Result<Vec<(JobId, Option<Job>)>> {
     let parameters: Vec<Parameter<'_>> =
         query.values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
     let rows = inner.pool.query(sql, &parameters).await?;
     let lanes = inner.lanes_of(&rows).await?;
-    let found = row::reads(&rows, &lanes)?.into_iter().map(|read| {
-        let id = read.id;
-        // A list goes on without a damaged row; asking for the row itself says what is wrong with it.
-        let job = read.readable().inspect_err(|error| tracing::error!(%error, "left out of a list"));
+    let jobs = row::read_all(&rows, &lanes)?.into_iter().map(|row| {
+        let id = row.id;
+        // A list leaves out an unreadable row. Reading the job itself reports the problem.
+        let job = row.readable().inspect_err(|error| {
+            tracing::error!(error = error.explain(), "left an unreadable job out of a list");
+        });
         (id, job.ok())
     });
-    Ok(found.collect())
+    Ok(jobs.collect())
 }
 
-/// The lanes that a filter's queue and kind name.
-pub(crate) fn wanted_lanes(lanes: &Lanes, filter: &Filter) -> impl Iterator<Item = i32> {
-    let wanted = lanes.iter().filter(|lane| {
+/// The lanes that match the queue and kind of a filter.
+pub(crate) fn matching_lanes(lanes: &Lanes, filter: &Filter) -> impl Iterator<Item = i32> {
+    let matching = lanes.iter().filter(|lane| {
         filter.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
             && filter.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
     });
-    wanted.map(|lane| lane.number)
+    matching.map(|lane| lane.number)
 }
 
-/// The conditions that a filter really sets, with their values.
+/// The conditions that a filter sets, with their values.
 #[derive(Default)]
-pub(crate) struct Query {
+pub(crate) struct FilterQuery {
     conditions: Vec<String>,
     values: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
 }
 
-impl Query {
+impl FilterQuery {
     pub(crate) fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
         let mut query = Self::default();
         if !filter.states.is_empty() {
             query.one_of("state", filter.states.iter().map(|state| state.code().into()));
         }
         if filter.queue.is_some() || filter.kind.is_some() {
-            query.one_of("lane", wanted_lanes(lanes, filter));
+            query.one_of("lane", matching_lanes(lanes, filter));
         }
         query.text("tenant = $", filter.tenant.as_ref().map(|tenant| tenant.to_string()));
         query.text("policy = $", filter.policy.as_ref().map(|policy| policy.to_string()));
         query.text("key = $", filter.key.as_ref().map(|key| key.to_string()));
-        query.text("reason = $", filter.reason.map(|reason| reason.name().to_owned()));
-        // A reference is a name, an @ and the digits of the version.
+        // Earlier releases stored the names in upper case.
+        query.text("lower(reason) = $", filter.reason.map(|reason| reason.name().to_owned()));
+        // The column has the name, an @ and the digits of the version.
         let name = filter.policy_name.as_ref().map(|name| format!("{name}@"));
         query.text("rtrim(policy, '0123456789') = $", name);
-        query.subject(filter.subject.as_deref());
+        query.target_starts_with(filter.target.as_deref());
         for (condition, at) in [
             ("created_at >= $", filter.created_from),
             ("created_at < $", filter.created_before),
             ("finished_at >= $", filter.finished_from),
             ("finished_at < $", filter.finished_before),
         ] {
-            query.is(condition, at.map(|at| at.as_ms()), Type::INT8);
+            query.compare(condition, at.map(|at| at.as_ms()), Type::INT8);
         }
-        query.is("id < $", after.map(|id| id.0), Type::UUID);
+        query.compare("id < $", after.map(|id| id.0), Type::UUID);
         query
     }
 
-    /// Narrows it further, by what has no value.
+    /// Adds a condition without a value.
     pub(crate) fn and(mut self, condition: String) -> Self {
         self.conditions.push(condition);
         self
     }
 
-    /// Narrows it to this id and newer ones.
-    pub(crate) fn since_id(mut self, id: Option<Uuid>) -> Self {
-        self.is("id >= $", id, Type::UUID);
+    /// Restricts the query to this id and newer ones.
+    pub(crate) fn starting_at(mut self, id: Option<Uuid>) -> Self {
+        self.compare("id >= $", id, Type::UUID);
         self
     }
 
-    /// Adds a condition, which ends where the number of its value goes.
-    fn is(&mut self, condition: &str, value: Option<impl ToSql + Sync + Send + 'static>, kind: Type) {
+    /// Adds a condition that ends with the number of its value.
+    fn compare(&mut self, condition: &str, value: Option<impl ToSql + Sync + Send + 'static>, kind: Type) {
         if let Some(value) = value {
             self.values.push((Box::new(value), kind));
             self.conditions.push(format!("{condition}{}", self.values.len()));
@@ -109,11 +113,11 @@ impl Query {
     }
 
     fn text(&mut self, condition: &str, value: Option<String>) {
-        self.is(condition, value, Type::TEXT);
+        self.compare(condition, value, Type::TEXT);
     }
 
-    /// No text has a NUL in it here, so nothing is about one that has.
-    fn subject(&mut self, start: Option<&str>) {
+    /// No text in the database contains NUL, so no target matches a start with one.
+    fn target_starts_with(&mut self, start: Option<&str>) {
         match start {
             Some(start) if start.contains('\0') => self.conditions.push("false".to_owned()),
             start => {
@@ -122,10 +126,10 @@ impl Query {
         }
     }
 
-    /// Numbers are written out: they come from this code alone, and their count varies.
+    /// Writes the numbers into the statement: they never come from outside, and their count varies.
     fn one_of(&mut self, column: &str, numbers: impl Iterator<Item = i32>) {
         let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-        // One number is written as an equation, which is what the planner needs to see to take a partial index.
+        // The planner uses a partial index only for an equation.
         self.conditions.push(match numbers.as_slice() {
             [] => "false".to_owned(),
             [number] => format!("{column} = {number}"),
@@ -133,19 +137,19 @@ impl Query {
         });
     }
 
-    /// The newest first, which walks through ids until there are enough.
+    /// Newest first. The server scans ids until it has found enough jobs.
     pub(crate) fn sql(&self, limit: usize) -> String {
         format!("{} ORDER BY id DESC LIMIT {limit}", self.unordered_sql())
     }
 
-    /// The same where few jobs match: all of them are found before any is put in order.
-    pub(crate) fn whole_sql(&self, limit: usize) -> String {
+    /// The same for few matching jobs: the server finds all of them by other indexes, and then sorts them.
+    pub(crate) fn sort_sql(&self, limit: usize) -> String {
         format!("SELECT * FROM ({} OFFSET 0) AS few ORDER BY id DESC LIMIT {limit}", self.unordered_sql())
     }
 
     fn unordered_sql(&self) -> String {
         let conditions =
             if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
-        format!("{} {conditions}", include_str!("../sql/list.sql"))
+        format!("{} {conditions}", LIST.text())
     }
 }

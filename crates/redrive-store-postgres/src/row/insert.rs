@@ -1,16 +1,17 @@
-//! Jobs as columns, so that one statement adds many.
+//! New jobs as columns, so that one statement adds many.
 
 use redrive_core::time::ceil_ms;
-use redrive_core::{NewJob, Order, Start, StoreError, UniqueRule};
+use redrive_core::{NewJob, Order, Start, UniqueRule};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::pool::Parameter;
 
-/// The columns of new jobs, in the order of `enqueue.sql`.
+/// The columns of new jobs, in the order of the statement `enqueue`.
 #[derive(Debug, Default)]
-pub(crate) struct Columns<'a> {
+pub(crate) struct NewJobColumns<'a> {
     pub(crate) ids: Vec<Uuid>,
     pub(crate) lanes: Vec<i32>,
     pub(crate) at: Vec<Option<i64>>,
@@ -21,7 +22,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) policies: Vec<String>,
     pub(crate) keys: Vec<Option<&'a str>>,
     pub(crate) fingerprints: Vec<Option<&'a [u8]>>,
-    pub(crate) subjects: Vec<Option<&'a str>>,
+    pub(crate) targets: Vec<Option<&'a str>>,
     pub(crate) metadata: Vec<Option<&'a str>>,
     pub(crate) payloads: Vec<&'a [u8]>,
     pub(crate) parents: Vec<Option<Uuid>>,
@@ -31,9 +32,9 @@ pub(crate) struct Columns<'a> {
     pub(crate) detached: Vec<bool>,
 }
 
-impl<'a> Columns<'a> {
-    /// The columns of these jobs, whose lanes are known.
-    pub(crate) fn new(jobs: impl IntoIterator<Item = &'a NewJob>, lanes: &Lanes) -> Result<Self, StoreError> {
+impl<'a> NewJobColumns<'a> {
+    /// The columns of these jobs. Their lanes must be known.
+    pub(crate) fn new(jobs: impl IntoIterator<Item = &'a NewJob>, lanes: &Lanes) -> Result<Self> {
         let mut columns = Self::default();
         for job in jobs {
             columns.add(job, lanes)?;
@@ -41,8 +42,8 @@ impl<'a> Columns<'a> {
         Ok(columns)
     }
 
-    fn add(&mut self, job: &'a NewJob, lanes: &Lanes) -> Result<(), StoreError> {
-        let lane = lanes.number(job).ok_or_else(|| StoreError::Failed("a lane has no number".into()))?;
+    fn add(&mut self, job: &'a NewJob, lanes: &Lanes) -> Result<()> {
+        let lane = lanes.number(job).ok_or_else(|| Error::failed("a lane has no number"))?;
         self.push(job, lane);
         Ok(())
     }
@@ -64,7 +65,7 @@ impl<'a> Columns<'a> {
         self.keys.push(job.idempotency.as_ref().map(|idempotency| idempotency.key.as_str()));
         self.fingerprints
             .push(job.idempotency.as_ref().map(|idempotency| idempotency.fingerprint.as_slice()));
-        self.subjects.push(job.subject.as_deref());
+        self.targets.push(job.target.as_deref());
         self.metadata.push(job.metadata.as_deref());
         self.payloads.push(&job.payload);
         self.parents.push(job.parent.map(|parent| parent.id.0));
@@ -74,7 +75,6 @@ impl<'a> Columns<'a> {
         self.detached.push(job.parent.is_some_and(|parent| parent.detached));
     }
 
-    /// The columns as parameters.
     pub(crate) fn parameters(&self) -> [Parameter<'_>; 18] {
         [
             (&self.ids, Type::UUID_ARRAY),
@@ -87,7 +87,7 @@ impl<'a> Columns<'a> {
             (&self.policies, Type::TEXT_ARRAY),
             (&self.keys, Type::TEXT_ARRAY),
             (&self.fingerprints, Type::BYTEA_ARRAY),
-            (&self.subjects, Type::TEXT_ARRAY),
+            (&self.targets, Type::TEXT_ARRAY),
             (&self.metadata, Type::TEXT_ARRAY),
             (&self.payloads, Type::BYTEA_ARRAY),
             (&self.parents, Type::UUID_ARRAY),
@@ -99,19 +99,19 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The columns of new jobs with unique keys, in the order of `enqueue_unique.sql`.
+/// The columns of new jobs with unique keys, in the order of the statement `enqueue_unique`.
 #[derive(Debug, Default)]
-pub(crate) struct UniqueColumns<'a> {
-    pub(crate) jobs: Columns<'a>,
+pub(crate) struct UniqueJobColumns<'a> {
+    pub(crate) jobs: NewJobColumns<'a>,
     pub(crate) kinds: Vec<&'a str>,
     pub(crate) keys: Vec<&'a str>,
     pub(crate) rules: Vec<i16>,
     pub(crate) spans: Vec<Option<i64>>,
 }
 
-impl<'a> UniqueColumns<'a> {
-    /// The columns of those of these jobs that have a unique key.
-    pub(crate) fn new(jobs: impl IntoIterator<Item = &'a NewJob>, lanes: &Lanes) -> Result<Self, StoreError> {
+impl<'a> UniqueJobColumns<'a> {
+    /// The columns of the jobs that have a unique key.
+    pub(crate) fn new(jobs: impl IntoIterator<Item = &'a NewJob>, lanes: &Lanes) -> Result<Self> {
         let mut columns = Self::default();
         for (job, unique) in jobs.into_iter().filter_map(|job| Some((job, job.unique.as_ref()?))) {
             let (rule, span) = match unique.rule {
@@ -128,7 +128,6 @@ impl<'a> UniqueColumns<'a> {
         Ok(columns)
     }
 
-    /// The columns as parameters.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = Parameter<'_>> {
         let unique: [Parameter<'_>; 4] = [
             (&self.kinds, Type::TEXT_ARRAY),
@@ -140,14 +139,13 @@ impl<'a> UniqueColumns<'a> {
     }
 }
 
-/// The codes of [`UniqueRule`] in `enqueue_unique.sql`.
+/// The codes of [`UniqueRule`] in the statement `enqueue_unique`.
 const LIVE: i16 = 0;
 const FOR: i16 = 1;
 const REPLACE: i16 = 2;
 
-/// The latest instant that one of these jobs is due at, to refuse all of them before anything is written. Spans were checked
-/// before; for an instant only the store's clock can tell.
-pub(crate) fn latest<'a>(jobs: impl IntoIterator<Item = &'a NewJob>) -> Option<i64> {
+/// The latest due time of these jobs. Only the server can compare a time with its clock; waits are checked earlier.
+pub(crate) fn latest_due_time<'a>(jobs: impl IntoIterator<Item = &'a NewJob>) -> Option<i64> {
     let at = |job: &NewJob| match job.start {
         Start::At(at) => Some(at.as_ms()),
         Start::Now | Start::After(_) => None,

@@ -1,4 +1,4 @@
-//! Many nodes on one database: they start at once, look after the same rows at once, and are not all of one version.
+//! Many nodes on one database: they start at once, maintain the same rows at once, and have different versions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 
 use redrive_core::policy::presets;
 use redrive_core::store::{
-    ClaimRequest, Filter, PageRequest, ReclaimRequest, Retention, Settled, Settlement,
+    ClaimRequest, Filter, PageRequest, ReclaimRequest, Retention, SettleResult, Settlement,
 };
 use redrive_core::{Job, JobId, Kind, NewJob, State, Store, StoreError, Verdict, WorkerId, catalog};
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::servers::Postgres;
 use tokio::task::JoinSet;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Jobs whose worker is gone, jobs at the end of their retention, and jobs that are due.
+/// Jobs whose worker died, jobs after their retention, and due jobs.
 const ORPHANS: usize = 400;
 const EXPIRED: usize = 300;
 const DUE: usize = 500;
 
-/// How far the counts are from the rows, as of one moment.
+/// Counts the differences between the table of counts and the rows, in one snapshot.
 const DIFFERENCE: &str = "SELECT count(*) FROM \
     (SELECT lane, state, sum(jobs) AS jobs FROM redrive.counts GROUP BY lane, state HAVING sum(jobs) <> 0) AS kept \
     FULL JOIN (SELECT lane, state, count(*) AS jobs FROM redrive.jobs GROUP BY lane, state) AS real USING (lane, state) \
     WHERE kept.jobs IS DISTINCT FROM real.jobs";
 
-/// What a node was given.
+/// The jobs that a node got.
 #[derive(Default)]
 struct Share {
     reclaimed: Vec<JobId>,
@@ -37,7 +37,7 @@ struct Share {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn maintenance_by_every_node_at_once_takes_each_row_once() {
+async fn concurrent_maintenance_takes_each_row_once() {
     let server = quick_server();
     let first = node(&server).await;
     set_up(&first).await;
@@ -48,7 +48,7 @@ async fn maintenance_by_every_node_at_once_takes_each_row_once() {
         nodes.spawn(async move { maintain(&store, &format!("node-{number}"), &left).await });
     }
     let began = Instant::now();
-    while left.load(Ordering::Relaxed) > 0 && began.elapsed() < PATIENCE {
+    while left.load(Ordering::Relaxed) > 0 && began.elapsed() < TIMEOUT {
         assert_eq!(server.run(DIFFERENCE), "0", "the counts differ from the rows");
     }
     let mut all = Share::default();
@@ -70,31 +70,31 @@ async fn set_up(store: &PostgresStore) {
     enqueue(store, ORPHANS).await;
     assert_eq!(claim(store, "gone", 1000, Duration::from_millis(1)).await.len(), ORPHANS);
     enqueue(store, EXPIRED).await;
-    let done = claim(store, "done", 1000, PATIENCE).await;
+    let done = claim(store, "done", 1000, TIMEOUT).await;
     let settlements = done.iter().map(|job| Settlement::new(job.lease(), Verdict::Complete(None)));
     let settled = store.settle(settlements.collect()).await.expect("settled");
-    assert_eq!(settled, [Settled::Applied(State::Succeeded); EXPIRED]);
+    assert_eq!(settled, [SettleResult::Applied(State::Succeeded); EXPIRED]);
     enqueue(store, DUE).await;
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
 
-/// Reclaims, prunes and claims a little at a time until nothing is left for anyone.
+/// Reclaims, prunes and claims in small batches until no rows are left for any node.
 async fn maintain(store: &PostgresStore, name: &str, left: &AtomicUsize) -> Share {
     let mut share = Share::default();
     let began = Instant::now();
     while left.load(Ordering::Relaxed) > 0 {
-        assert!(began.elapsed() < PATIENCE, "{} rows are left", left.load(Ordering::Relaxed));
+        assert!(began.elapsed() < TIMEOUT, "{} rows are left", left.load(Ordering::Relaxed));
         let reclaimed = store.reclaim(reclaim(7)).await.expect("reclaimed").jobs;
         assert!(reclaimed.iter().all(|job| (job.epoch, job.attempt) == (2, 1)), "{reclaimed:?}");
         let retention = Retention { succeeded: Duration::ZERO, ..Retention::default() };
         let pruned = store.prune(retention, 9).await.expect("pruned");
-        let claimed = claim(store, name, 11, PATIENCE).await;
+        let claimed = claim(store, name, 11, TIMEOUT).await;
         assert!(claimed.iter().all(|job| (job.epoch, job.attempt) == (1, 1)), "{claimed:?}");
         let taken = reclaimed.len() + pruned + claimed.len();
         share.reclaimed.extend(reclaimed.iter().map(|job| job.id));
         share.claimed.extend(claimed.iter().map(|job| job.id));
         share.pruned += pruned;
-        // Too many would be noticed too.
+        // If too many jobs are taken, the assertions at the end fail.
         let _ =
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(taken)));
     }
@@ -102,7 +102,7 @@ async fn maintain(store: &PostgresStore, name: &str, left: &AtomicUsize) -> Shar
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_nodes_start_at_once_and_make_the_tables_once() {
+async fn nodes_that_start_at_once_create_the_tables_once() {
     let server = quick_server();
     let mut nodes = JoinSet::new();
     for _ in 0..16 {
@@ -120,16 +120,16 @@ async fn many_nodes_start_at_once_and_make_the_tables_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
+async fn a_newer_schema_is_accepted_while_it_is_compatible() {
     let server = quick_server();
     let old = node(&server).await;
     server.run("ALTER TABLE redrive.jobs ADD COLUMN later text");
     server.run(NEWER_SCHEMA);
     for store in [old.clone(), node(&server).await] {
         enqueue(&store, 1).await;
-        let job = claim(&store, "old", 1, PATIENCE).await.pop().expect("it is due");
+        let job = claim(&store, "old", 1, TIMEOUT).await.pop().expect("the job is due");
         let settled = store.settle(vec![Settlement::new(job.lease(), Verdict::Complete(None))]).await;
-        assert_eq!(settled.expect("settled"), [Settled::Applied(State::Succeeded)]);
+        assert_eq!(settled.expect("settled"), [SettleResult::Applied(State::Succeeded)]);
         assert!(store.get(vec![job.id]).await.expect("read")[0].is_some());
         assert_eq!(store.reclaim(reclaim(9)).await.expect("reclaimed").jobs, []);
         assert!(
@@ -137,27 +137,28 @@ async fn a_newer_schema_is_accepted_for_as_long_as_it_says_so() {
         );
     }
     server.run(NEWER_SCHEMA);
-    let before = server.run(SHAPE);
+    let before = server.run(TABLES_AND_MIGRATIONS);
     for migrate in [true, false] {
         let options = Options { migrate, ..Options::default() };
-        let error = PostgresStore::open(&server.address(), options).await.expect_err("it is too old");
+        let error =
+            PostgresStore::open(&server.address(), options).await.expect_err("this version is too old");
         assert!(matches!(&error, StoreError::Refused(text) if text.contains("upgrade redrive")), "{error:?}");
     }
-    let error = PostgresStore::migrate(&server.address()).await.expect_err("it is too old");
+    let error = PostgresStore::migrate(&server.address()).await.expect_err("this version is too old");
     assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
-    assert_eq!(server.run(SHAPE), before, "what was refused was changed all the same");
+    assert_eq!(server.run(TABLES_AND_MIGRATIONS), before, "a refused database was changed");
 }
 
-/// Notes one more migration, which nodes accept that know the schema before it.
+/// Records one more migration, which nodes with the previous schema version accept.
 const NEWER_SCHEMA: &str =
     "INSERT INTO redrive.schema SELECT max(version) + 1, max(version) FROM redrive.schema";
 
-/// Tables with their columns, and the migrations that there were.
-const SHAPE: &str = "SELECT attrelid::regclass, attname FROM pg_attribute WHERE attrelid IN \
+/// The tables with their columns, and the recorded migrations.
+const TABLES_AND_MIGRATIONS: &str = "SELECT attrelid::regclass, attname FROM pg_attribute WHERE attrelid IN \
     (SELECT oid FROM pg_class WHERE relnamespace = 'redrive'::regnamespace) \
     UNION ALL SELECT 'redrive.schema', version::text FROM redrive.schema ORDER BY 1, 2";
 
-/// It need not survive a power cut.
+/// A fast server, without protection against a power cut.
 fn quick_server() -> Postgres {
     Postgres::start_with(&[("fsync", "off"), ("max_connections", "200")])
 }
@@ -167,7 +168,9 @@ async fn node(server: &Postgres) -> PostgresStore {
 }
 
 async fn enqueue(store: &PostgresStore, count: usize) {
-    let policy = catalog::put_inline(store, &presets::once()).await.expect("stored");
+    let policy = catalog::put_inline(store, &presets::once(), redrive_core::Timestamp::default())
+        .await
+        .expect("stored");
     let kind = Kind::new("nodes").expect("legal");
     let job = |_| NewJob::new(JobId(uuid::Uuid::now_v7()), kind.clone(), policy.clone(), vec![]);
     store.enqueue((0..count).map(job).collect()).await.expect("enqueued");
@@ -179,7 +182,7 @@ async fn claim(store: &PostgresStore, name: &str, limit: usize, lease: Duration)
 }
 
 fn reclaim(limit: usize) -> ReclaimRequest {
-    ReclaimRequest { kinds: vec![], limit, lease: PATIENCE, held: vec![] }
+    ReclaimRequest { kinds: vec![], limit, lease: TIMEOUT, held: vec![] }
 }
 
 fn worker(name: &str) -> WorkerId {

@@ -1,4 +1,4 @@
-//! The guide's programs run as they are printed, each in its own language, against a real server.
+//! The programs of the guide run as printed, each in its own language, on a real server.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,9 +8,9 @@ use redrive_core::{State, Store, catalog};
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::servers::Postgres;
 
-/// The blocks of the guide that are marked to be run: their language and their text.
+/// The marked blocks of the guide: their language and their text.
 fn programs() -> Vec<(&'static str, &'static str)> {
-    let marked = include_str!("../../../docs/postgres.md").split("<!-- run -->\n```").skip(1);
+    let marked = include_str!("../../../../docs/postgres.md").split("<!-- run -->\n```").skip(1);
     let block = |text: &'static str| {
         let (language, rest) = text.split_once('\n').expect("a block begins");
         (language, rest.split_once("\n```").expect("a block ends").0)
@@ -26,7 +26,7 @@ fn run(server: &Postgres, language: &str, program: &str) {
         "sql" => return drop(server.run(&program)),
         "python" => tools.join("psycopg/bin/python"),
         "js" => "node".into(),
-        other => panic!("{other} is no language of the guide"),
+        other => panic!("{other} is not a language of the guide"),
     };
     let mut child = Command::new(&interpreter)
         .arg("-")
@@ -35,13 +35,13 @@ fn run(server: &Postgres, language: &str, program: &str) {
         .spawn()
         .unwrap_or_else(|error| panic!("{interpreter:?} is missing ({error}): run `cargo xtask setup`"));
     child.stdin.take().expect("piped").write_all(program.as_bytes()).expect("written");
-    assert!(child.wait().expect("it ends").success(), "{program}");
+    assert!(child.wait().expect("the program ends").success(), "{program}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_programs_of_the_guide_enqueue_in_their_transactions() {
     let server = Postgres::start_with(&[("fsync", "off")]);
-    let store = PostgresStore::open(&server.address(), Options::default()).await.expect("it opens");
+    let store = PostgresStore::open(&server.address(), Options::default()).await.expect("the store opens");
     catalog::default(&store).await.expect("the default policy");
     server.run("CREATE TABLE orders (id integer PRIMARY KEY)");
     let programs = programs();

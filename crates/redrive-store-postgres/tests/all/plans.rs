@@ -1,4 +1,4 @@
-//! Plans stay what they are meant to be, whatever lies in the table: no claim sorts or scans a backlog.
+//! Checks query plans, whatever the contents of the tables: for example, no claim sorts or scans a backlog.
 
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::servers::Postgres;
@@ -7,14 +7,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-const WANTED: &str = include_str!("../sql/claim_wanted.sql");
-const ONE: &str = include_str!("../sql/claim_one.sql");
-const MANY: &str = include_str!("../sql/claim_many.sql");
-const CLAIM: &str = include_str!("../sql/claim.sql");
+use crate::sql;
 
 const LIMIT: i64 = 100;
 
-/// Rows of every sort in several lanes: due, in the future, running, done.
+/// Rows in several lanes: due, in the future, running, succeeded.
 const BACKLOG: &str = "
     INSERT INTO redrive.lanes (queue, kind, priority)
     SELECT q, k, p FROM unnest(ARRAY['a', 'b']) q, unnest(ARRAY['x', 'y']) k, unnest(ARRAY[5, 6]) p;
@@ -29,14 +26,15 @@ const BACKLOG: &str = "
 
 async fn backlog() -> (Postgres, Client) {
     let server = Postgres::start_with(&[("fsync", "off"), ("autovacuum", "off")]);
-    PostgresStore::migrate(&server.address()).await.expect("the tables are made");
-    let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.expect("it answers");
+    PostgresStore::migrate(&server.address()).await.expect("the tables are created");
+    let (client, connection) =
+        tokio_postgres::connect(&server.address(), NoTls).await.expect("the server answers");
     tokio::spawn(connection);
     client.batch_execute(BACKLOG).await.expect("rows");
     (server, client)
 }
 
-/// The plan of a statement as it ran.
+/// Runs a statement and returns its plan.
 async fn plan(client: &Client, sql: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Value {
     let sql = format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}");
     let rows = client.query_typed(&sql, parameters).await.expect("a plan");
@@ -46,8 +44,8 @@ async fn plan(client: &Client, sql: &str, parameters: &[(&(dyn ToSql + Sync), Ty
 
 /// Every node of a plan.
 fn nodes(plan: &Value) -> Vec<&Value> {
-    let below = plan["Plans"].as_array().into_iter().flatten().flat_map(nodes);
-    std::iter::once(plan).chain(below).collect()
+    let inner = plan["Plans"].as_array().into_iter().flatten().flat_map(nodes);
+    std::iter::once(plan).chain(inner).collect()
 }
 
 fn touches_jobs(node: &Value) -> bool {
@@ -59,36 +57,36 @@ fn touches_many(node: &Value) -> bool {
     ["jobs", "steps", "signals", "uniques"].iter().any(|name| node["Relation Name"] == *name)
 }
 
-/// Rows that a node looked at, those that it threw away included.
-fn looked_at(node: &Value) -> f64 {
+/// The rows that a node read, including those that it discarded.
+fn examined(node: &Value) -> f64 {
     let count = |name: &str| node[name].as_f64().unwrap_or(0.0);
     (count("Actual Rows") + count("Rows Removed by Filter") + count("Rows Removed by Index Recheck"))
         * count("Actual Loops")
 }
 
-/// No bitmap either, which would have to be complete before the first row comes.
-fn check_reads(plan: &Value, most: f64) {
+/// Also rejects bitmap scans, which must be complete before the first row.
+fn check_no_bitmap(plan: &Value, most: f64) {
     for node in nodes(plan) {
         let kind = node["Node Type"].as_str().unwrap_or_default();
         assert!(!(kind.contains("Bitmap") && touches_jobs(node)), "a bitmap:\n{plan:#}");
     }
-    check_looks(plan, most);
+    check_rows_read(plan, most);
 }
 
-fn check_looks(plan: &Value, most: f64) {
+fn check_rows_read(plan: &Value, most: f64) {
     for node in nodes(plan) {
         let kind = node["Node Type"].as_str().unwrap_or_default();
         assert!(!(kind == "Seq Scan" && touches_many(node)), "a sequential scan:\n{plan:#}");
-        // A bitmap counts the dead entries too, of which each row has some here.
+        // A bitmap scan also counts dead entries, of which each row has some here.
         let most = if kind == "Bitmap Index Scan" { 10.0 * most } else { most };
         if touches_many(node) || kind == "Bitmap Index Scan" {
-            assert!(looked_at(node) <= most, "{kind} looked at {}:\n{plan:#}", looked_at(node));
+            assert!(examined(node) <= most, "{kind} read {} rows:\n{plan:#}", examined(node));
         }
     }
 }
 
-async fn claim(client: &Client, choice: &str, queues: &[&str], kinds: &[&str]) -> Value {
-    let sql = format!("{WANTED}{ONE_OR_MANY}{CLAIM}", ONE_OR_MANY = choice);
+async fn claim(client: &Client, statement: &str, queues: &[&str], kinds: &[&str]) -> Value {
+    let sql = sql::LIFECYCLE.statement(statement);
     let now: Option<i64> = None;
     let (lanes, at, ids): (Vec<i32>, Vec<i64>, Vec<Uuid>) = Default::default();
     let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
@@ -106,13 +104,13 @@ async fn claim(client: &Client, choice: &str, queues: &[&str], kinds: &[&str]) -
 }
 
 #[tokio::test]
-async fn claims_walk_their_index_and_neither_sort_nor_scan() {
+async fn a_claim_uses_its_index_without_a_sort_or_a_scan() {
     let (_server, client) = backlog().await;
-    // Without statistics, as after a sudden load, and with them.
+    // Without statistics, as after a sudden load, and with statistics.
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs"] {
         client.batch_execute(prepare).await.expect("prepared");
-        let plan = claim(&client, ONE, &["a"], &["x"]).await;
-        check_reads(&plan, LIMIT as f64 + 2.0);
+        let plan = claim(&client, "claim_whole_lanes", &["a"], &["x"]).await;
+        check_no_bitmap(&plan, LIMIT as f64 + 2.0);
         for node in nodes(&plan) {
             let sorts = node["Node Type"].as_str().is_some_and(|kind| kind.contains("Sort"));
             assert!(!(sorts && nodes(node).into_iter().any(touches_jobs)), "a sort of jobs:\n{plan:#}");
@@ -121,19 +119,19 @@ async fn claims_walk_their_index_and_neither_sort_nor_scan() {
 }
 
 #[tokio::test]
-async fn claims_from_many_lanes_look_at_no_more_than_each_may_give() {
+async fn a_claim_from_many_lanes_reads_a_bounded_number_of_rows_per_lane() {
     let (_server, client) = backlog().await;
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs"] {
         client.batch_execute(prepare).await.expect("prepared");
-        // Eight lanes, each of which could give all.
-        check_reads(&claim(&client, MANY, &[], &[]).await, 8.0 * (LIMIT as f64 + 2.0));
+        // Eight lanes, each with enough due jobs for the whole claim.
+        check_no_bitmap(&claim(&client, "claim_by_due_time", &[], &[]).await, 8.0 * (LIMIT as f64 + 2.0));
     }
 }
 
 #[tokio::test]
-async fn reclaim_settle_and_extend_go_by_their_indexes() {
+async fn reclaim_settle_and_extend_use_their_indexes() {
     let (server, client) = backlog().await;
-    drop(PostgresStore::open(&server.address(), Options::default()).await.expect("it opens"));
+    drop(PostgresStore::open(&server.address(), Options::default()).await.expect("the store opens"));
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs"] {
         client.batch_execute(prepare).await.expect("prepared");
         let now: Option<i64> = None;
@@ -142,7 +140,7 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
         let held = client.query(held, &[]).await.expect("running rows");
         let ids: Vec<Uuid> = held.iter().map(|row| row.get(0)).collect();
         let epochs: Vec<i64> = held.iter().map(|row| row.get(1)).collect();
-        // While nothing has run out, and when everything has: the caller's own leases come before the others.
+        // Once without expired leases, and once with expired leases only, those of the caller first.
         for now in [None, Some(i64::from(u32::MAX) * 1_000)] {
             let reclaim: [(&(dyn ToSql + Sync), Type); 7] = [
                 (&now, Type::INT8),
@@ -153,8 +151,8 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
                 (&ids, Type::UUID_ARRAY),
                 (&epochs, Type::INT8_ARRAY),
             ];
-            let reclaim = plan(&client, include_str!("../sql/reclaim.sql"), &reclaim).await;
-            check_reads(&reclaim, LIMIT as f64 + held.len() as f64);
+            let reclaim = plan(&client, &sql::LIFECYCLE.statement("reclaim"), &reclaim).await;
+            check_no_bitmap(&reclaim, LIMIT as f64 + held.len() as f64);
         }
         let extend: [(&(dyn ToSql + Sync), Type); 4] = [
             (&now, Type::INT8),
@@ -162,18 +160,18 @@ async fn reclaim_settle_and_extend_go_by_their_indexes() {
             (&epochs, Type::INT8_ARRAY),
             (&30_000_i64, Type::INT8),
         ];
-        check_reads(&plan(&client, include_str!("../sql/extend.sql"), &extend).await, LIMIT as f64);
-        let settle = include_str!("../sql/settle_plain.sql");
-        check_reads(&plan(&client, settle, &extend[..3]).await, LIMIT as f64);
+        check_no_bitmap(&plan(&client, &sql::LIFECYCLE.statement("extend"), &extend).await, LIMIT as f64);
+        let settle = &sql::LIFECYCLE.statement("settle_success");
+        check_no_bitmap(&plan(&client, settle, &extend[..3]).await, LIMIT as f64);
     }
 }
 
-/// So many children has a parent, and so many parents there are.
+/// The number of children per parent, and the number of parents.
 const CHILDREN: i64 = 10_000;
 const PARENTS: i64 = 20;
 
-/// Parents that wait for children most of which have ended, with steps and signals. Every change leaves dead entries in the
-/// indexes, since nothing may be removed.
+/// Parents that wait for children, most of which have ended, with steps and signals. Every change leaves dead index entries, because vacuum
+/// is blocked.
 const FAMILIES: &str = "
     INSERT INTO redrive.jobs (id, lane, state, next_run_at, created_at, began_at, epoch, tenant, policy, payload,
       awaits, awaits_branch, awaits_failures)
@@ -194,9 +192,10 @@ const FAMILIES: &str = "
 
 async fn families() -> (Postgres, Client, Client) {
     let (server, client) = backlog().await;
-    let (other, connection) = tokio_postgres::connect(&server.address(), NoTls).await.expect("it answers");
+    let (other, connection) =
+        tokio_postgres::connect(&server.address(), NoTls).await.expect("the server answers");
     tokio::spawn(connection);
-    // An old snapshot, as a backup has one: nothing that dies from here on may be removed.
+    // An old snapshot, like that of a backup, blocks vacuum from here on.
     other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.expect("begun");
     client.batch_execute(FAMILIES).await.expect("rows");
     (server, client, other)
@@ -208,24 +207,24 @@ async fn ids(client: &Client, condition: &str) -> Vec<Uuid> {
 }
 
 #[tokio::test]
-async fn resume_and_sweep_look_at_one_live_child_and_at_the_failures_that_count() {
+async fn resume_and_sweep_read_one_live_child_and_the_counted_failures() {
     let (_server, client, _old) = families().await;
-    let resume = concat!(include_str!("../sql/resume_asked.sql"), include_str!("../sql/resume.sql"));
-    let sweep = concat!(include_str!("../sql/sweep.sql"), include_str!("../sql/resume.sql"));
+    let resume = &sql::STEPS.statement("resume");
+    let sweep = &sql::STEPS.statement("sweep");
     let now: Option<i64> = None;
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs, redrive.signals"] {
         client.batch_execute(prepare).await.expect("prepared");
-        // For children of which three may fail, and for a signal of which all were taken.
-        // The latter also in one wait for both, and the former with and without children that must end first.
+        // Waits for children of which three may fail, with and without children that must end first; for a signal, all of which were
+        // taken; and for both.
         let both = r#"awaits = 4, awaits_name = '[{"signal":"go"},{"branch":0,"failures":3}]'"#;
-        for (change, asked_to_end, looks) in [
+        for (change, cancel_requested, rows_per_parent) in [
             ("awaits = 1, awaits_failures = 3", false, 5.0),
             ("awaits = 1, awaits_failures = 3", true, 5.0),
             ("awaits = 0, awaits_name = 'go'", false, 1.0),
             (both, true, 5.0),
         ] {
             let requested = format!(
-                "UPDATE redrive.jobs SET cancel_requested = {asked_to_end} WHERE parent IS NOT NULL AND state = 2"
+                "UPDATE redrive.jobs SET cancel_requested = {cancel_requested} WHERE parent IS NOT NULL AND state = 2"
             );
             client.batch_execute(&requested).await.expect("rows");
             let waiting =
@@ -233,25 +232,26 @@ async fn resume_and_sweep_look_at_one_live_child_and_at_the_failures_that_count(
             client.batch_execute(&waiting).await.expect("rows");
             let parents = ids(&client, "awaits IS NOT NULL").await;
             assert_eq!(parents.len() as i64, PARENTS);
-            let most = looks * PARENTS as f64;
-            let asked: [(&(dyn ToSql + Sync), Type); 2] = [(&now, Type::INT8), (&parents, Type::UUID_ARRAY)];
-            check_looks(&plan(&client, resume, &asked).await, most);
+            let most = rows_per_parent * PARENTS as f64;
+            let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&now, Type::INT8), (&parents, Type::UUID_ARRAY)];
+            check_rows_read(&plan(&client, resume, &parameters).await, most);
             client.batch_execute(&waiting).await.expect("rows");
             let after: Option<Uuid> = None;
-            let asked: [(&(dyn ToSql + Sync), Type); 3] =
+            let parameters: [(&(dyn ToSql + Sync), Type); 3] =
                 [(&now, Type::INT8), (&after, Type::UUID), (&LIMIT, Type::INT8)];
-            check_looks(&plan(&client, sweep, &asked).await, most);
+            check_rows_read(&plan(&client, sweep, &parameters).await, most);
         }
     }
 }
 
 #[tokio::test]
-async fn a_resume_beside_dead_entries_reads_few_pages() {
+async fn a_resume_reads_few_pages_despite_dead_index_entries() {
     let (_server, client, _old) = families().await;
     client.batch_execute("ANALYZE redrive.jobs").await.expect("prepared");
-    let resume = concat!(include_str!("../sql/resume_asked.sql"), include_str!("../sql/resume.sql"));
+    let resume = &sql::STEPS.statement("resume");
     let parents = ids(&client, "awaits IS NOT NULL LIMIT 1").await;
-    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {resume}");
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}", resume.text());
     let now: Option<i64> = None;
     let rows = client.query_typed(&sql, &[(&now, Type::INT8), (&parents, Type::UUID_ARRAY)]).await;
     let plan: Value = rows.expect("a plan")[0].get(0);
@@ -262,7 +262,7 @@ async fn a_resume_beside_dead_entries_reads_few_pages() {
 }
 
 #[tokio::test]
-async fn remember_signal_and_prune_go_by_their_indexes() {
+async fn remember_signal_and_prune_use_their_indexes() {
     let (_server, client, _old) = families().await;
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs, redrive.steps, redrive.signals, redrive.uniques"] {
         client.batch_execute(prepare).await.expect("prepared");
@@ -281,9 +281,9 @@ async fn remember_signal_and_prune_go_by_their_indexes() {
             (&names, Type::TEXT_ARRAY),
             (&values, Type::BYTEA_ARRAY),
         ];
-        check_looks(&plan(&client, include_str!("../sql/remember.sql"), &remember).await, LIMIT as f64);
+        check_rows_read(&plan(&client, &sql::STEPS.statement("remember"), &remember).await, LIMIT as f64);
         let before = [(&jobs as _, Type::UUID_ARRAY), (&places as _, Type::INT8_ARRAY)];
-        check_looks(&plan(&client, include_str!("../sql/remember_before.sql"), &before).await, LIMIT as f64);
+        check_rows_read(&plan(&client, &sql::STEPS.statement("find_steps"), &before).await, LIMIT as f64);
         let parent = ids(&client, "awaits IS NOT NULL LIMIT 1").await[0];
         let signal = "SELECT id FROM redrive.signals WHERE job = $1 LIMIT 1";
         let signal: Uuid = client.query(signal, &[&parent]).await.expect("a signal")[0].get(0);
@@ -295,13 +295,13 @@ async fn remember_signal_and_prune_go_by_their_indexes() {
             (&&b"x"[..], Type::BYTEA),
             (&signal, Type::UUID),
         ];
-        check_looks(&plan(&client, include_str!("../sql/remember_signal.sql"), &take).await, 1.0);
+        check_rows_read(&plan(&client, &sql::STEPS.statement("remember_signal"), &take).await, 1.0);
         let pending: [(&(dyn ToSql + Sync), Type); 3] =
             [(&parent, Type::UUID), (&vec!["go"], Type::TEXT_ARRAY), (&LIMIT, Type::INT8)];
-        check_looks(&plan(&client, include_str!("../sql/pending_signals.sql"), &pending).await, 1.0);
-        let aside: [(&(dyn ToSql + Sync), Type); 3] =
+        check_rows_read(&plan(&client, &sql::STEPS.statement("pending_signals"), &pending).await, 1.0);
+        let skipped: [(&(dyn ToSql + Sync), Type); 3] =
             [(&jobs[0], Type::UUID), (&epochs[0], Type::INT8), (&vec![signal], Type::UUID_ARRAY)];
-        check_looks(&plan(&client, include_str!("../sql/set_aside.sql"), &aside).await, 1.0);
+        check_rows_read(&plan(&client, &sql::STEPS.statement("skip_signals"), &skipped).await, 1.0);
         let (horizon, latest): (i64, Option<i64>) = (0, None);
         let lock: [(&(dyn ToSql + Sync), Type); 6] = [
             (&latest, Type::INT8),
@@ -311,7 +311,7 @@ async fn remember_signal_and_prune_go_by_their_indexes() {
             (&epochs, Type::INT8_ARRAY),
             (&vec![true; count], Type::BOOL_ARRAY),
         ];
-        check_looks(&plan(&client, include_str!("../sql/remember_lock.sql"), &lock).await, LIMIT as f64);
+        check_rows_read(&plan(&client, &sql::STEPS.statement("lock_leases"), &lock).await, LIMIT as f64);
         let now: Option<i64> = None;
         let prune: [(&(dyn ToSql + Sync), Type); 4] = [
             (&now, Type::INT8),
@@ -320,17 +320,17 @@ async fn remember_signal_and_prune_go_by_their_indexes() {
             (&LIMIT, Type::INT8),
         ];
         let passed_over = (PARENTS * CHILDREN) as f64;
-        check_looks(&plan(&client, include_str!("../sql/prune.sql"), &prune).await, passed_over);
+        check_rows_read(&plan(&client, &sql::RETENTION.statement("prune"), &prune).await, passed_over);
     }
 }
 
-/// Each parent has one child that has not ended, among thousands that have.
+/// Each parent has one live child among thousands that have ended.
 #[tokio::test]
-async fn a_cancel_looks_at_the_jobs_it_ends_and_at_their_live_children() {
+async fn a_cancel_reads_only_its_jobs_and_their_live_children() {
     let (_server, client, _old) = families().await;
-    let asked = concat!(include_str!("../sql/cancel_asked.sql"), include_str!("../sql/cancel.sql"));
-    let below = concat!(include_str!("../sql/cancel_below.sql"), include_str!("../sql/cancel.sql"));
-    let branches = concat!(include_str!("../sql/cancel_branches.sql"), include_str!("../sql/cancel.sql"));
+    let cancel = &sql::OPERATE.statement("cancel");
+    let descendants = &sql::OPERATE.statement("cancel_descendants");
+    let branches = &sql::OPERATE.statement("cancel_branches");
     let parents = ids(&client, "awaits IS NOT NULL").await;
     let (now, limit): (Option<i64>, i64) = (None, 1_000);
     for (tree, prepare) in [(1_i64, "SELECT 1"), (2, "ANALYZE redrive.jobs, redrive.closing")] {
@@ -340,23 +340,23 @@ async fn a_cancel_looks_at_the_jobs_it_ends_and_at_their_live_children() {
         let call: [(&(dyn ToSql + Sync), Type); 2] = [(&now, Type::INT8), (&tree, Type::INT8)];
         let most = some.len() as f64;
         let parameters = [&call[..], &[(&some, Type::UUID_ARRAY)]].concat();
-        check_looks(&plan(&client, asked, &parameters).await, most);
+        check_rows_read(&plan(&client, cancel, &parameters).await, most);
         let parameters = [&call[..], &[(&limit, Type::INT8)]].concat();
-        let plan_below = plan(&client, below, &parameters).await;
-        // A bitmap meets the dead entries of all children that have ended.
+        let descendants_plan = plan(&client, descendants, &parameters).await;
+        // A bitmap scan reads the dead entries of all ended children.
         let with_dead = 2.0 * CHILDREN as f64 + 10.0;
-        check_looks(&plan_below, with_dead);
+        check_rows_read(&descendants_plan, with_dead);
         let children = "SELECT count(*) FROM redrive.jobs WHERE parent = ANY ($1) AND cancel_requested";
         let requested: i64 = client.query(children, &[&some]).await.expect("counted")[0].get(0);
-        assert_eq!(requested, 5, "{plan_below:#}");
+        assert_eq!(requested, 5, "{descendants_plan:#}");
         let fan_outs: [(&(dyn ToSql + Sync), Type); 3] =
             [(&others, Type::UUID_ARRAY), (&vec![0; others.len()], Type::INT4_ARRAY), (&limit, Type::INT8)];
-        check_looks(&plan(&client, branches, &[&call[..], &fan_outs].concat()).await, with_dead);
+        check_rows_read(&plan(&client, branches, &[&call[..], &fan_outs].concat()).await, with_dead);
     }
 }
 
 #[tokio::test]
-async fn a_settlement_of_dead_jobs_goes_by_the_indexes() {
+async fn a_settlement_of_dead_jobs_uses_the_indexes() {
     let (_server, client, _old) = families().await;
     for prepare in ["SELECT 1", "ANALYZE redrive.jobs"] {
         client.batch_execute(prepare).await.expect("prepared");
@@ -391,7 +391,7 @@ async fn a_settlement_of_dead_jobs_goes_by_the_indexes() {
             (&numbers, Type::INT4_ARRAY),
             (&none, Type::INT8_ARRAY),
         ];
-        // No log entries and no follow-ups.
+        // No attempts and no follow-ups.
         let (uuid, int8, int4) = (Type::UUID_ARRAY, Type::INT8_ARRAY, Type::INT4_ARRAY);
         let (text, bytea, bool) = (Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::BOOL_ARRAY);
         let entries = [&uuid, &int8, &int4, &int4, &int8, &int8, &text, &text, &text];
@@ -404,7 +404,7 @@ async fn a_settlement_of_dead_jobs_goes_by_the_indexes() {
             parameters.push((&empty, kind.clone()));
         }
         parameters.extend([(&tree as _, Type::INT8), (&together as _, Type::BOOL)]);
-        check_looks(&plan(&client, include_str!("../sql/settle.sql"), &parameters).await, LIMIT as f64);
+        check_rows_read(&plan(&client, &sql::LIFECYCLE.statement("settle"), &parameters).await, LIMIT as f64);
     }
 }
 
@@ -429,18 +429,18 @@ impl ToSql for Empty {
 }
 
 #[tokio::test]
-async fn exports_walk_the_ids_from_where_they_stopped() {
+async fn an_export_continues_by_the_index_of_ids() {
     let (_server, client) = backlog().await;
     for prepare in ["SELECT 1", "ANALYZE"] {
         client.batch_execute(prepare).await.expect("prepared");
         for after in [None, Some(Uuid::from_u128(u128::MAX / 2))] {
             let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::UUID), (&LIMIT, Type::INT8)];
-            let plan = plan(&client, include_str!("../sql/export.sql"), &parameters).await;
-            // The other tables are empty here, and read as a whole for that.
+            let plan = plan(&client, &sql::TRANSFER.statement("export"), &parameters).await;
+            // The other tables are empty, so the planner scans them.
             for node in nodes(&plan).into_iter().filter(|node| touches_jobs(node)) {
                 let kind = node["Node Type"].as_str().unwrap_or_default();
                 assert!(kind.starts_with("Index"), "{kind}:\n{plan:#}");
-                assert!(looked_at(node) <= LIMIT as f64 + 2.0, "looked at {}:\n{plan:#}", looked_at(node));
+                assert!(examined(node) <= LIMIT as f64 + 2.0, "read {} rows:\n{plan:#}", examined(node));
             }
         }
     }

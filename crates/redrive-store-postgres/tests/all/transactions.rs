@@ -1,8 +1,8 @@
-//! Enqueues inside transactions of others: by SQL from any language, and from Rust by tokio-postgres and sqlx.
+//! Enqueues in transactions of the caller: by SQL from any language, and from Rust with tokio-postgres and sqlx.
 
 use std::time::Duration;
 
-use redrive_core::store::{ClaimRequest, Enqueued};
+use redrive_core::store::{ClaimRequest, EnqueueResult};
 use redrive_core::{
     IdempotencyKey, Job, JobId, Kind, NewJob, Policy, PolicyName, PolicyRef, Priority, Queue, Start, State,
     Store, StoreError, Tenant, Timestamp, WorkerId, catalog,
@@ -14,22 +14,23 @@ use sqlx_postgres::PgConnection;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-/// A server, a store on it with the default policy, and a connection beside the store.
-struct Scene {
+/// A server, a store with the default policy, and another connection.
+struct Fixture {
     server: Postgres,
     store: PostgresStore,
     client: Client,
     policy: PolicyRef,
 }
 
-impl Scene {
+impl Fixture {
     async fn open() -> Self {
         let server = Postgres::start_with(&[("fsync", "off")]);
-        let store = PostgresStore::open(&server.address(), Options::default()).await.expect("it opens");
+        let store =
+            PostgresStore::open(&server.address(), Options::default()).await.expect("the store opens");
         let name = PolicyName::new("default").expect("legal");
         let policy = catalog::put(&store, &name, &Policy::default()).await.expect("stored");
         let (client, connection) =
-            tokio_postgres::connect(&server.address(), NoTls).await.expect("it answers");
+            tokio_postgres::connect(&server.address(), NoTls).await.expect("the server answers");
         tokio::spawn(connection);
         client.batch_execute("CREATE TABLE orders (id integer PRIMARY KEY)").await.expect("a table");
         Self { server, store, client, policy }
@@ -46,10 +47,10 @@ impl Scene {
         Ok(self.client.query_one(sql.as_str(), &[]).await?.get(0))
     }
 
-    /// The refusal of a call that must fail: its code and its message.
+    /// The code and the message of a call that must fail.
     async fn refusal(&self, arguments: &str) -> (String, String) {
         let error = self.call(arguments).await.expect_err(arguments);
-        let error = error.as_db_error().expect("the server refuses it");
+        let error = error.as_db_error().expect("the server rejects the call");
         (error.code().code().to_owned(), error.message().to_owned())
     }
 
@@ -63,13 +64,13 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn by_sql_a_commit_enqueues_and_a_rollback_never_did() {
-    let scene = Scene::open().await;
+async fn by_sql_a_commit_enqueues_and_a_rollback_does_not() {
+    let fixture = Fixture::open().await;
     let call = "SELECT redrive.enqueue('ship', '{\"order\":7}')";
-    scene.server.run(&format!("BEGIN; INSERT INTO orders VALUES (7); {call}; ROLLBACK"));
-    assert_eq!(scene.pending().await, 0);
-    scene.server.run(&format!("BEGIN; INSERT INTO orders VALUES (7); {call}; COMMIT"));
-    assert_eq!(scene.pending().await, 1);
+    fixture.server.run(&format!("BEGIN; INSERT INTO orders VALUES (7); {call}; ROLLBACK"));
+    assert_eq!(fixture.pending().await, 0);
+    fixture.server.run(&format!("BEGIN; INSERT INTO orders VALUES (7); {call}; COMMIT"));
+    assert_eq!(fixture.pending().await, 1);
     let request = ClaimRequest {
         worker: WorkerId::new("w").expect("legal"),
         queues: vec![],
@@ -77,23 +78,23 @@ async fn by_sql_a_commit_enqueues_and_a_rollback_never_did() {
         limit: 10,
         lease: Duration::from_secs(30),
     };
-    let jobs = scene.store.claim(request).await.expect("claim").jobs;
+    let jobs = fixture.store.claim(request).await.expect("claim").jobs;
     let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
     assert_eq!((job.payload.as_slice(), job.kind.as_str()), (&br#"{"order":7}"#[..], "ship"));
-    assert_eq!((&job.policy, job.id.0.get_version_num()), (&scene.policy, 7));
+    assert_eq!((&job.policy, job.id.0.get_version_num()), (&fixture.policy, 7));
 }
 
 #[tokio::test]
 async fn by_sql_every_argument_arrives() {
-    let scene = Scene::open().await;
+    let fixture = Fixture::open().await;
     let id = Uuid::now_v7();
     let arguments = format!(
         "kind => 'k', payload => '[1]', queue => 'q', priority => 9, run_at => now() + interval '1 hour', key => 'order-7', \
          policy => 'default', tenant => 't', timeout => interval '1.5 s', id => '{id}'"
     );
-    let before = scene.store.stats().await.expect("stats").now;
-    assert_eq!(scene.call(&arguments).await.expect("enqueued"), id);
-    let job = scene.job_of(id).await.expect("it is there");
+    let before = fixture.store.stats().await.expect("stats").now;
+    assert_eq!(fixture.call(&arguments).await.expect("enqueued"), id);
+    let job = fixture.job_of(id).await.expect("the job exists");
     assert_eq!(job.queue, Queue::new("q").expect("legal"));
     assert_eq!(job.priority, Priority::MAX);
     assert_eq!(job.tenant, Tenant::new("t").expect("legal"));
@@ -107,25 +108,25 @@ async fn by_sql_every_argument_arrives() {
 
 #[tokio::test]
 async fn by_sql_and_from_rust_one_key_is_one_job() {
-    let scene = Scene::open().await;
+    let fixture = Fixture::open().await;
     let key = || IdempotencyKey::new("order-7").expect("legal");
-    let first = scene.call("'ship', '{\"order\":7}', key => 'order-7'").await.expect("enqueued");
-    assert_eq!(scene.call("'ship', '{\"order\":7}', key => 'order-7'").await.expect("again"), first);
-    let again = scene.store.enqueue(vec![scene.job().with_key(key())]).await.expect("enqueue");
-    assert_eq!(again, [Enqueued::Existing(JobId(first))]);
-    let other = NewJob { payload: b"{}".to_vec(), ..scene.job() }.with_key(key());
-    let conflict = scene.store.enqueue(vec![other]).await.expect("enqueue");
-    assert_eq!(conflict, [Enqueued::Conflict(JobId(first))]);
-    let (code, message) = scene.refusal("'ship', '{}', key => 'order-7'").await;
+    let first = fixture.call("'ship', '{\"order\":7}', key => 'order-7'").await.expect("enqueued");
+    assert_eq!(fixture.call("'ship', '{\"order\":7}', key => 'order-7'").await.expect("again"), first);
+    let again = fixture.store.enqueue(vec![fixture.job().with_key(key())]).await.expect("enqueue");
+    assert_eq!(again, [EnqueueResult::Existing(JobId(first))]);
+    let other = NewJob { payload: b"{}".to_vec(), ..fixture.job() }.with_key(key());
+    let conflict = fixture.store.enqueue(vec![other]).await.expect("enqueue");
+    assert_eq!(conflict, [EnqueueResult::Conflict(JobId(first))]);
+    let (code, message) = fixture.refusal("'ship', '{}', key => 'order-7'").await;
     assert!(code == "23505" && message.contains(&first.to_string()), "{code} {message}");
-    assert_eq!(scene.pending().await, 1);
+    assert_eq!(fixture.pending().await, 1);
 }
 
 #[tokio::test]
-async fn by_sql_what_is_not_legal_is_refused_and_says_why() {
-    let scene = Scene::open().await;
+async fn by_sql_invalid_arguments_are_rejected_with_the_reason() {
+    let fixture = Fixture::open().await;
     for (arguments, code, part) in [
-        ("'ship', policy => 'none'", "42704", "there is no policy named 'none'"),
+        ("'ship', policy => 'none'", "42704", "no policy named 'none'"),
         ("''", "22023", "kind must be from 1 to 128 bytes"),
         ("repeat('x', 129)", "22023", "kind must be from 1 to 128 bytes"),
         ("E'a\\nb'", "22023", "kind must not contain control characters"),
@@ -135,89 +136,91 @@ async fn by_sql_what_is_not_legal_is_refused_and_says_why() {
         ("'ship', to_json(repeat('x', 100000))", "22023", "payload is 100002 bytes long"),
         ("'ship', '{'", "22P02", "json"),
     ] {
-        let refusal = scene.refusal(arguments).await;
+        let refusal = fixture.refusal(arguments).await;
         assert!(refusal.0 == code && refusal.1.contains(part), "{arguments}: {refusal:?}");
     }
-    assert_eq!(scene.pending().await, 0);
+    assert_eq!(fixture.pending().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_tokio_postgres_a_commit_enqueues_and_wakes_and_a_rollback_never_did() {
-    let mut scene = Scene::open().await;
-    let (job, lost) = (scene.job(), scene.job());
-    let other = PostgresStore::open(&scene.server.address(), Options::default()).await.expect("it opens");
-    let wake = settled_down(&other).await;
+async fn from_tokio_postgres_a_commit_enqueues_and_wakes_and_a_rollback_does_not() {
+    let mut fixture = Fixture::open().await;
+    let (job, lost) = (fixture.job(), fixture.job());
+    let other =
+        PostgresStore::open(&fixture.server.address(), Options::default()).await.expect("the store opens");
+    let wake = wait_until_quiet(&other).await;
 
-    let mut transaction = scene.client.transaction().await.expect("begun");
-    let answer = scene.store.enqueue_in(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
-    assert_eq!(answer, [Enqueued::Created(lost.id)]);
+    let mut transaction = fixture.client.transaction().await.expect("begun");
+    let answer = fixture.store.enqueue_in(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
+    assert_eq!(answer, [EnqueueResult::Created(lost.id)]);
     transaction.rollback().await.expect("rolled back");
-    assert_eq!(scene.job_of(lost.id.0).await, None);
+    assert_eq!(fixture.job_of(lost.id.0).await, None);
 
-    let mut transaction = scene.client.transaction().await.expect("begun");
-    scene.store.enqueue_in(&mut transaction, vec![job.clone()]).await.expect("enqueued");
+    let mut transaction = fixture.client.transaction().await.expect("begun");
+    fixture.store.enqueue_in(&mut transaction, vec![job.clone()]).await.expect("enqueued");
     let seen = other.get(vec![job.id]).await.expect("get");
-    assert_eq!(seen, [None], "nobody sees it before the commit");
+    assert_eq!(seen, [None], "the job is not visible before the commit");
     let early = tokio::time::timeout(Duration::from_millis(100), other.wait(wake)).await;
-    assert!(early.is_err(), "nobody wakes before the commit");
+    assert!(early.is_err(), "no node wakes before the commit");
     transaction.commit().await.expect("committed");
-    assert!(scene.job_of(job.id.0).await.is_some());
-    tokio::time::timeout(Duration::from_secs(5), other.wait(wake)).await.expect("others wake");
-    assert_eq!(scene.pending().await, 1);
+    assert!(fixture.job_of(job.id.0).await.is_some());
+    tokio::time::timeout(Duration::from_secs(5), other.wait(wake)).await.expect("other nodes wake");
+    assert_eq!(fixture.pending().await, 1);
 }
 
 #[tokio::test]
-async fn from_tokio_postgres_what_is_not_legal_leaves_the_transaction_alone() {
-    let mut scene = Scene::open().await;
-    let late = NewJob { start: Start::At(Timestamp::MAX), ..scene.job() };
-    let job = scene.job();
-    let mut transaction = scene.client.transaction().await.expect("begun");
-    let error = scene.store.enqueue_in(&mut transaction, vec![job.clone(), late]).await.expect_err("refused");
+async fn from_tokio_postgres_an_invalid_job_does_not_abort_the_transaction() {
+    let mut fixture = Fixture::open().await;
+    let late = NewJob { start: Start::At(Timestamp::MAX), ..fixture.job() };
+    let job = fixture.job();
+    let mut transaction = fixture.client.transaction().await.expect("begun");
+    let error =
+        fixture.store.enqueue_in(&mut transaction, vec![job.clone(), late]).await.expect_err("refused");
     assert!(matches!(&error, StoreError::Invalid(invalid) if invalid.field == "runAt"), "{error:?}");
-    let again = scene.store.enqueue_in(&mut transaction, vec![job.clone(), job.clone()]).await;
-    assert_eq!(again.expect("enqueued"), [Enqueued::Created(job.id), Enqueued::Existing(job.id)]);
+    let again = fixture.store.enqueue_in(&mut transaction, vec![job.clone(), job.clone()]).await;
+    assert_eq!(again.expect("enqueued"), [EnqueueResult::Created(job.id), EnqueueResult::Existing(job.id)]);
     transaction.commit().await.expect("committed");
-    assert_eq!(scene.pending().await, 1);
+    assert_eq!(fixture.pending().await, 1);
 }
 
 #[tokio::test]
-async fn from_sqlx_a_commit_enqueues_and_a_rollback_never_did() {
-    let scene = Scene::open().await;
-    let mut connection = PgConnection::connect(&scene.server.address()).await.expect("it answers");
-    let keyed = || scene.job().with_key(IdempotencyKey::new("order-7").expect("legal"));
+async fn from_sqlx_a_commit_enqueues_and_a_rollback_does_not() {
+    let fixture = Fixture::open().await;
+    let mut connection = PgConnection::connect(&fixture.server.address()).await.expect("the server answers");
+    let keyed = || fixture.job().with_key(IdempotencyKey::new("order-7").expect("legal"));
     let (job, lost) = (keyed(), keyed());
 
     let mut transaction = connection.begin().await.expect("begun");
-    let answer = scene.store.enqueue_in_sqlx(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
-    assert_eq!(answer, [Enqueued::Created(lost.id)]);
+    let answer = fixture.store.enqueue_in_sqlx(&mut transaction, vec![lost.clone()]).await.expect("enqueued");
+    assert_eq!(answer, [EnqueueResult::Created(lost.id)]);
     transaction.rollback().await.expect("rolled back");
 
     let mut transaction = connection.begin().await.expect("begun");
-    let answer = scene.store.enqueue_in_sqlx(&mut transaction, vec![job.clone(), lost]).await;
-    assert_eq!(answer.expect("enqueued"), [Enqueued::Created(job.id), Enqueued::Existing(job.id)]);
+    let answer = fixture.store.enqueue_in_sqlx(&mut transaction, vec![job.clone(), lost]).await;
+    assert_eq!(answer.expect("enqueued"), [EnqueueResult::Created(job.id), EnqueueResult::Existing(job.id)]);
     transaction.commit().await.expect("committed");
-    assert_eq!(scene.pending().await, 1);
-    let stored = scene.job_of(job.id.0).await.expect("it is there");
+    assert_eq!(fixture.pending().await, 1);
+    let stored = fixture.job_of(job.id.0).await.expect("the job exists");
     assert_eq!((stored.payload, stored.key), (job.payload, job.idempotency.map(|asked| asked.key)));
 }
 
-/// Claims begin where the last one ended; what appears before that place must not be forgotten there.
+/// Claims start where the last one ended. A job that appears before that position must still be found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_commits_late_is_found_though_others_were_claimed_meanwhile() {
-    let mut scene = Scene::open().await;
-    let late = scene.job();
-    let mut transaction = scene.client.transaction().await.expect("begun");
-    scene.store.enqueue_in(&mut transaction, vec![late.clone()]).await.expect("enqueued");
+async fn a_job_that_commits_late_is_found_after_later_ones_were_claimed() {
+    let mut fixture = Fixture::open().await;
+    let late = fixture.job();
+    let mut transaction = fixture.client.transaction().await.expect("begun");
+    fixture.store.enqueue_in(&mut transaction, vec![late.clone()]).await.expect("enqueued");
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     for _ in 0..3 {
         let early = NewJob::new(JobId(Uuid::now_v7()), late.kind.clone(), late.policy.clone(), vec![]);
-        scene.store.enqueue(vec![early.clone()]).await.expect("enqueued");
-        assert_eq!(claim(&scene.store).await, [early.id]);
+        fixture.store.enqueue(vec![early.clone()]).await.expect("enqueued");
+        assert_eq!(claim(&fixture.store).await, [early.id]);
     }
     transaction.commit().await.expect("committed");
     let began = std::time::Instant::now();
-    while claim(&scene.store).await != [late.id] {
-        assert!(began.elapsed() < Duration::from_secs(5), "it is not found");
+    while claim(&fixture.store).await != [late.id] {
+        assert!(began.elapsed() < Duration::from_secs(5), "the late job is not found");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -233,8 +236,8 @@ async fn claim(store: &PostgresStore) -> Vec<JobId> {
     store.claim(request).await.expect("claim").jobs.iter().map(|job| job.id).collect()
 }
 
-/// Waits until no more wake-ups come, those of the scene's own writes, and says how far they have come.
-async fn settled_down(store: &PostgresStore) -> redrive_core::store::Wake {
+/// Waits until no more wake-ups arrive from the setup, and returns their number.
+async fn wait_until_quiet(store: &PostgresStore) -> redrive_core::store::WakeToken {
     let request = ClaimRequest {
         worker: WorkerId::new("w").expect("legal"),
         queues: vec![],

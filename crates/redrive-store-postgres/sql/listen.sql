@@ -1,2 +1,0 @@
--- Hears of what other nodes make claimable.
-LISTEN redrive

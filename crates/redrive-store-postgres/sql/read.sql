@@ -1,0 +1,63 @@
+-- Reads jobs, attempts and counts. These statements write nothing.
+
+-- name: get
+-- Reads jobs by id. $1 the ids.
+SELECT
+  {job_columns}
+FROM redrive.jobs WHERE id = ANY ($1::uuid[]);
+
+-- name: list
+-- Lists jobs, newest id first. The caller appends the conditions that are set.
+SELECT
+  {job_columns}
+FROM redrive.jobs WHERE;
+
+-- name: attempts
+-- Reads the attempts of a job, newest first. $1 the job; $2 the epoch to continue before; $3 the maximum number of attempts.
+SELECT epoch, run, attempt, started_at, duration_ms, outcome, error, detail, worker, led_to, wait_ms, next_run_at
+FROM redrive.attempts WHERE job = $1 AND epoch < $2
+ORDER BY epoch DESC LIMIT $3;
+
+-- name: search_range
+-- Finds the oldest of the next $2 ids before $1, newest first, and their number: the range that a search reads. Only reads the
+-- index of ids.
+SELECT (array_agg(id ORDER BY id))[1] AS oldest, count(*) AS jobs FROM (
+  SELECT id FROM redrive.jobs WHERE id < $1 ORDER BY id DESC LIMIT $2
+) AS next;
+
+-- name: search_range_dead
+-- The same among dead letters, which have an index of their own.
+SELECT (array_agg(id ORDER BY id))[1] AS oldest, count(*) AS jobs FROM (
+  SELECT id FROM redrive.jobs WHERE state = 5 AND id < $1 ORDER BY id DESC LIMIT $2
+) AS next;
+
+-- name: count_jobs
+-- Counts jobs by lane and state, from the changes that every write adds.
+SELECT lane, state, sum(jobs)::bigint AS jobs FROM redrive.counts GROUP BY lane, state HAVING sum(jobs) > 0;
+
+-- name: list_tenants
+-- Lists the tenants that have idempotency keys, with one index lookup for each.
+WITH RECURSIVE tenants (tenant) AS (
+  SELECT min(tenant) FROM redrive.jobs WHERE key IS NOT NULL
+  UNION ALL
+  SELECT (SELECT min(tenant) FROM redrive.jobs WHERE key IS NOT NULL AND tenant > tenants.tenant)
+  FROM tenants WHERE tenants.tenant IS NOT NULL
+)
+SELECT tenant FROM tenants WHERE tenant IS NOT NULL;
+
+-- name: stats
+-- Counts jobs by queue and state, from the changes that every write adds, and finds the job that has been due for longest. $1 the
+-- time, NULL for the server's clock.
+WITH {clock}, oldest AS (
+  SELECT min(first.next_run_at) AS due FROM clock, redrive.lanes
+  CROSS JOIN LATERAL (
+    SELECT jobs.next_run_at FROM redrive.jobs
+    WHERE jobs.lane = lanes.lane AND jobs.state < 2 AND jobs.next_run_at <= clock.now
+    ORDER BY jobs.next_run_at, jobs.id LIMIT 1
+  ) AS first
+), totals AS (
+  SELECT queue, state, sum(jobs)::bigint AS jobs FROM redrive.counts JOIN redrive.lanes USING (lane)
+  GROUP BY queue, state HAVING sum(jobs) <> 0
+)
+SELECT clock.now, oldest.due, totals.queue, totals.state, totals.jobs
+FROM clock CROSS JOIN oldest LEFT JOIN totals ON true;

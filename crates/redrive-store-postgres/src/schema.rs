@@ -1,0 +1,112 @@
+//! Creates and updates the tables, one numbered migration after the other, under a lock that all nodes share.
+//!
+//! During a rolling deploy, nodes of two versions run side by side. Each migration names the oldest schema version whose nodes can
+//! work with its tables. A node refuses a newer schema only if it is older than that.
+
+use redrive_core::StoreError;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+
+/// The migrations; the number of each is its place, from 1.
+const MIGRATIONS: [Migration; 6] = [
+    Migration { sql: include_str!("../migrations/0001_jobs.sql"), compatible_since: 1 },
+    Migration { sql: include_str!("../migrations/0002_enqueue.sql"), compatible_since: 1 },
+    Migration { sql: include_str!("../migrations/0003_steps.sql"), compatible_since: 3 },
+    Migration { sql: include_str!("../migrations/0004_default_policy.sql"), compatible_since: 3 },
+    Migration { sql: include_str!("../migrations/0005_trees.sql"), compatible_since: 3 },
+    // Nodes before this version create records without reading the floor: a record that is removed and created again during a rolling
+    // deploy may start from version 1. Only a compare-and-set that was begun before the removal could notice.
+    Migration { sql: include_str!("../migrations/0006_record_floors.sql"), compatible_since: 3 },
+];
+
+/// The schema version that this program creates.
+pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+
+/// The key of the lock. Any number that no other program uses.
+const LOCK: i64 = 0x7265_6472_6976_6501;
+
+/// How long a node waits for another one that migrates.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
+
+struct Migration {
+    sql: &'static str,
+    /// The oldest version whose nodes can work with the tables after this migration.
+    compatible_since: u32,
+}
+
+/// The schema version of a database.
+pub(crate) struct SchemaVersion {
+    pub(crate) version: u32,
+    /// The oldest version whose nodes can work with it.
+    pub(crate) compatible_since: u32,
+}
+
+/// Applies the missing migrations, and returns the schema version.
+pub(crate) async fn migrate(pool: &Pool) -> Result<u32> {
+    pool.with_timeout(MIGRATION_TIMEOUT, async |client| {
+        let found = read_version(client).await?;
+        if found.version >= SCHEMA {
+            return accept(&found);
+        }
+        client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+        let migrated = apply(client).await;
+        let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        client.batch_execute(end).await?;
+        migrated
+    })
+    .await
+}
+
+/// Fails if the database lacks a migration.
+pub(crate) async fn check(pool: &Pool) -> Result<u32> {
+    let found = pool.with_timeout(MIGRATION_TIMEOUT, async |client| read_version(client).await).await?;
+    if found.version < SCHEMA {
+        return Err(Error(StoreError::Refused(format!(
+            "the database has schema version {}, but this redrive needs {SCHEMA}; run `redrive migrate`",
+            found.version
+        ))));
+    }
+    accept(&found)
+}
+
+fn accept(found: &SchemaVersion) -> Result<u32> {
+    if found.compatible_since > SCHEMA {
+        return Err(Error(StoreError::Refused(format!(
+            "the database has schema version {}, which needs a redrive with schema version {} or newer, but this one has {SCHEMA}; upgrade redrive",
+            found.version, found.compatible_since
+        ))));
+    }
+    Ok(found.version)
+}
+
+/// Applies the missing migrations under the lock. Another node may have applied them meanwhile.
+async fn apply(client: &Client) -> Result<u32> {
+    client.batch_execute(include_str!("../migrations/0000_schema.sql")).await?;
+    let found = read_version(client).await?;
+    for (version, migration) in (1..).zip(&MIGRATIONS).skip(found.version as usize) {
+        client.batch_execute(migration.sql).await?;
+        let since = migration.compatible_since;
+        let record =
+            format!("INSERT INTO redrive.schema (version, compatible_since) VALUES ({version}, {since})");
+        client.batch_execute(&record).await?;
+    }
+    accept(&read_version(client).await?)
+}
+
+/// Reads the schema version; 0 without tables.
+pub(crate) async fn read_version(client: &Client) -> Result<SchemaVersion> {
+    let exists = client.query_typed("SELECT to_regclass('redrive.schema') IS NOT NULL", &[]).await?;
+    let none = SchemaVersion { version: 0, compatible_since: 0 };
+    if !exists.first().is_some_and(|row| row.get(0)) {
+        return Ok(none);
+    }
+    let sql = "SELECT version, compatible_since FROM redrive.schema ORDER BY version DESC LIMIT 1";
+    let rows = client.query_typed(sql, &[]).await?;
+    let number = |row: &tokio_postgres::Row, index| row.get::<_, i32>(index).unsigned_abs();
+    let found =
+        rows.first().map(|row| SchemaVersion { version: number(row, 0), compatible_since: number(row, 1) });
+    Ok(found.unwrap_or(none))
+}

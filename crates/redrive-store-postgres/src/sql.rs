@@ -1,0 +1,87 @@
+//! The statements of this store, in files by concern.
+//!
+//! The list of a job's columns and the expression for the current time exist once, here. Tests of query plans use this module too.
+
+use redrive_sql::SqlFile;
+
+/// Defines the columns of a job once, and the forms in which statements need them.
+macro_rules! job_columns {
+    ($first:literal $(, $rest:literal)* $(,)?) => {
+        /// The columns that every statement that returns jobs selects, in this order.
+        pub(crate) const JOB_COLUMNS: &[&str] = &[$first $(, $rest)*];
+        const COLUMN_NAMES: &str = concat!($first $(, ", ", $rest)*);
+        const QUALIFIED_COLUMNS: &str = concat!("jobs.", $first $(, ", jobs.", $rest)*);
+    };
+}
+
+job_columns![
+    "id",
+    "lane",
+    "state",
+    "next_run_at",
+    "run",
+    "attempt",
+    "epoch",
+    "created_at",
+    "began_at",
+    "started_at",
+    "lease_until",
+    "finished_at",
+    "wait_ms",
+    "timeout_ms",
+    "lease_ms",
+    "cancel_requested",
+    "last_status",
+    "tenant",
+    "policy",
+    "worker",
+    "key",
+    "reason",
+    "subject",
+    "last_error",
+    "metadata",
+    "payload",
+    "output",
+    "parent",
+    "branch",
+    "awaits",
+    "awaits_name",
+    "awaits_branch",
+    "awaits_failures",
+    "held",
+    "partition",
+    "strict",
+    "detached",
+];
+
+/// The placeholders that all files may use.
+const VALUES: &[(&str, &str)] = &[
+    ("job_columns", QUALIFIED_COLUMNS),
+    ("job_column_names", COLUMN_NAMES),
+    // The time of the caller if it passes one as $1, and the server's clock otherwise.
+    ("now", "coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint)"),
+    ("clock", "clock AS MATERIALIZED (\n  SELECT {now} AS now\n)"),
+    (
+        "store_is_not_sealed",
+        "NOT EXISTS (SELECT FROM redrive.records WHERE records.kind = 'sealed' AND records.value IS NOT NULL)",
+    ),
+    (
+        "lane_is_claimable",
+        "NOT EXISTS (
+      SELECT FROM redrive.records
+      WHERE records.kind = 'paused' AND records.id IN (lanes.queue, '*') AND records.value IS NOT NULL
+    )
+    AND {store_is_not_sealed}",
+    ),
+];
+
+pub(crate) const LIFECYCLE: SqlFile = SqlFile::new(include_str!("../sql/lifecycle.sql"), VALUES);
+pub(crate) const RETENTION: SqlFile = SqlFile::new(include_str!("../sql/retention.sql"), VALUES);
+pub(crate) const OPERATE: SqlFile = SqlFile::new(include_str!("../sql/operate.sql"), VALUES);
+pub(crate) const STEPS: SqlFile = SqlFile::new(include_str!("../sql/steps.sql"), VALUES);
+pub(crate) const LIMITS: SqlFile = SqlFile::new(include_str!("../sql/limits.sql"), VALUES);
+pub(crate) const READ: SqlFile = SqlFile::new(include_str!("../sql/read.sql"), VALUES);
+pub(crate) const RECORDS: SqlFile = SqlFile::new(include_str!("../sql/records.sql"), VALUES);
+pub(crate) const TRANSFER: SqlFile = SqlFile::new(include_str!("../sql/transfer.sql"), VALUES);
+pub(crate) const DOCTOR: SqlFile = SqlFile::new(include_str!("../sql/doctor.sql"), VALUES);
+pub(crate) const WAKE: SqlFile = SqlFile::new(include_str!("../sql/wake.sql"), VALUES);

@@ -1,0 +1,16 @@
+//! Tests of the Postgres store on private servers.
+
+mod concurrent_nodes;
+mod conformance;
+mod doctor;
+mod guide_programs;
+mod job_trees;
+mod limits;
+mod plans;
+// The statements themselves, which are private to the crate: tests of plans and races run them one by one.
+#[path = "../../src/sql.rs"]
+#[expect(dead_code, reason = "only some of the statements are tested by themselves")]
+mod sql;
+mod steps;
+mod transactions;
+mod wakes;
