@@ -1,18 +1,18 @@
-//! How much of what was acknowledged an outage of the server can lose: read from its settings, not assumed.
+//! How many acknowledged jobs an outage of the server can lose, according to its settings.
 
 use redis::Value;
-use redrive_core::{Finding, Gravity, StoreError};
+use redrive_core::{Finding, Severity, StoreError};
 
-use crate::address::Durability;
-use crate::answer;
-use crate::error::Sorted;
-use crate::link::Link;
+use crate::connection::Connections;
+use crate::error::store_error;
+use crate::open::DurabilityCheck;
+use crate::script::reply;
 
-/// What a server says about itself.
+/// The settings of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Server {
+pub(crate) struct ServerSettings {
     pub(crate) name: String,
-    /// Empty means that it does not say: a hosted server may hide its settings.
+    /// Empty if the server hides its settings, as hosted ones may.
     pub(crate) appendonly: String,
     pub(crate) appendfsync: String,
     pub(crate) eviction: String,
@@ -20,24 +20,24 @@ pub(crate) struct Server {
 
 const SETTINGS: [&str; 3] = ["appendonly", "appendfsync", "maxmemory-policy"];
 
-impl Server {
-    /// Every server that jobs may be on.
-    pub(crate) async fn all(link: &Link) -> Result<Vec<Self>, StoreError> {
+impl ServerSettings {
+    /// The settings of every server that may store jobs.
+    pub(crate) async fn read_all(connections: &Connections) -> Result<Vec<Self>, StoreError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("GET").arg(&SETTINGS);
-        match link.ask_each(command).await {
+        match connections.send_to_each(command).await {
             Ok(answers) => answers.into_iter().map(|(name, value)| Self::read(name, value)).collect(),
-            // Who may not see the settings is told so.
+            // This user may not read the settings.
             Err(error) if error.code().is_some() => {
                 Ok(vec![Self { name: "the server".to_owned(), ..Self::default() }])
             }
-            Err(error) => Err(error).sorted(),
+            Err(error) => Err(store_error(error)),
         }
     }
 
     fn read(name: String, settings: Value) -> Result<Self, StoreError> {
         let mut server = Self { name, ..Self::default() };
-        for pair in answer::texts(answer::flat(settings))?.chunks_exact(2) {
+        for pair in reply::texts(reply::flatten_map(settings))?.chunks_exact(2) {
             match pair[0].as_str() {
                 "appendonly" => server.appendonly.clone_from(&pair[1]),
                 "appendfsync" => server.appendfsync.clone_from(&pair[1]),
@@ -48,26 +48,26 @@ impl Server {
         Ok(server)
     }
 
-    /// Whether it would lose everything, and how to change that.
-    pub(crate) fn danger(&self) -> Option<String> {
+    /// Why the server may lose every job, and what to change.
+    pub(crate) fn data_loss_risk(&self) -> Option<String> {
         let name = &self.name;
         if self.appendonly == "no" {
             return Some(format!(
-                "{name} has `appendonly no`: an outage of it would lose every job; set `appendonly yes`, or add \
-                 durability=unchecked to the address if that may happen"
+                "{name} has `appendonly no`: an outage would lose every job; set `appendonly yes`, or add \
+                 durability=unchecked to the address to accept the loss"
             ));
         }
         if !self.eviction.is_empty() && self.eviction != "noeviction" {
             return Some(format!(
-                "{name} has `maxmemory-policy {}`: it would throw jobs away when its memory is full; set \
-                 `maxmemory-policy noeviction`, or add durability=unchecked to the address if that may happen",
+                "{name} has `maxmemory-policy {}`: it would delete jobs when its memory is full; set \
+                 `maxmemory-policy noeviction`, or add durability=unchecked to the address to accept the loss",
                 self.eviction
             ));
         }
         None
     }
 
-    /// What an outage can lose.
+    /// What an outage can lose at most.
     pub(crate) fn loss(&self) -> Loss {
         match (self.appendonly.as_str(), self.appendfsync.as_str()) {
             ("no", _) => Loss::Everything,
@@ -79,12 +79,12 @@ impl Server {
     }
 }
 
-/// The server writes its log out every second, and puts that off for one more when the disk is slow.
+/// The server syncs its append-only file every second, or one second later if the disk is slow.
 const EVERYSEC_S: u32 = 2;
-/// Linux writes out by itself what is so old.
+/// Linux writes dirty pages to disk after this time.
 const KERNEL_S: u32 = 30;
 
-/// What an outage of a server can lose of what it has acknowledged.
+/// The acknowledged writes that an outage of a server can lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
     Nothing,
@@ -94,18 +94,18 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// In words, with what to do about it.
-    pub(crate) fn words(self) -> String {
+    /// A sentence about the loss. If there is a remedy, it follows after a semicolon.
+    pub(crate) fn describe(self) -> String {
         match self {
             Self::Nothing => {
-                "an outage of the server loses nothing that was acknowledged (appendfsync always)".to_owned()
+                "an outage of the server loses no acknowledged job (appendfsync always)".to_owned()
             }
             Self::Seconds(seconds) => format!(
-                "an outage of the server can lose the last {seconds} s of what was acknowledged; appendfsync always loses nothing"
+                "an outage of the server can lose the jobs of the last {seconds} s; with appendfsync always it loses none"
             ),
-            Self::Everything => "an outage of the server loses everything (appendonly no)".to_owned(),
+            Self::Everything => "an outage of the server loses every job (appendonly no)".to_owned(),
             Self::Unknown => {
-                "the server does not show its settings: what an outage can lose is not known; it needs \
+                "the server hides its settings, so it is unknown what an outage can lose; it needs \
                 appendonly yes and maxmemory-policy noeviction"
                     .to_owned()
             }
@@ -113,27 +113,27 @@ impl Loss {
     }
 }
 
-/// Refuses servers that would lose everything, unless that may happen; says what an outage can lose.
-pub(crate) async fn check(link: &Link, durability: Durability) -> Result<(), StoreError> {
-    let servers = Server::all(link).await?;
+/// Refuses servers that may lose every job, unless the check is skipped. Logs what an outage can lose.
+pub(crate) async fn check(connections: &Connections, check: DurabilityCheck) -> Result<(), StoreError> {
+    let servers = ServerSettings::read_all(connections).await?;
     for server in &servers {
-        match (server.danger(), durability) {
-            (Some(danger), Durability::Checked) => return Err(StoreError::Refused(danger)),
-            (Some(danger), Durability::Unchecked) => tracing::warn!("{danger}"),
-            (None, Durability::Checked | Durability::Unchecked) => {}
+        match (server.data_loss_risk(), check) {
+            (Some(risk), DurabilityCheck::Required) => return Err(StoreError::Refused(risk)),
+            (Some(risk), DurabilityCheck::Skipped) => tracing::warn!("{risk}"),
+            (None, DurabilityCheck::Required | DurabilityCheck::Skipped) => {}
         }
         match server.loss() {
-            Loss::Nothing => tracing::info!(server = server.name, "{}", Loss::Nothing.words()),
+            Loss::Nothing => tracing::info!(server = server.name, "{}", Loss::Nothing.describe()),
             loss @ (Loss::Seconds(_) | Loss::Everything | Loss::Unknown) => {
-                tracing::warn!(server = server.name, "{}", loss.words());
+                tracing::warn!(server = server.name, "{}", loss.describe());
             }
         }
     }
     Ok(())
 }
 
-/// The same for who asks.
-pub(crate) fn findings(servers: &[Server]) -> Vec<Finding> {
+/// The doctor's findings about the durability of these servers.
+pub(crate) fn findings(servers: &[ServerSettings]) -> Vec<Finding> {
     let each = servers.iter().map(|server| {
         let shown = |setting: &str| if setting.is_empty() { "?" } else { setting }.to_owned();
         let evidence = format!(
@@ -143,16 +143,17 @@ pub(crate) fn findings(servers: &[Server]) -> Vec<Finding> {
             shown(&server.appendfsync),
             shown(&server.eviction)
         );
-        if let Some(danger) = server.danger() {
-            let (what, remedy) = danger.split_once("; ").unwrap_or((&danger, "change the setting"));
-            return Finding::new(Gravity::Grave, "durability", what, evidence, remedy);
+        if let Some(risk) = server.data_loss_risk() {
+            let (what, remedy) = risk.split_once("; ").unwrap_or((&risk, "change the setting"));
+            return Finding::new(Severity::Critical, "durability", what, evidence, remedy);
         }
-        let words = server.loss().words();
+        let description = server.loss().describe();
         match server.loss() {
-            Loss::Nothing => Finding::fine("durability", words, evidence),
+            Loss::Nothing => Finding::ok("durability", description, evidence),
             Loss::Seconds(_) | Loss::Everything | Loss::Unknown => {
-                let (what, remedy) = words.split_once("; ").unwrap_or((&words, "set appendonly yes"));
-                Finding::new(Gravity::Warning, "durability", what, evidence, remedy)
+                let (what, remedy) =
+                    description.split_once("; ").unwrap_or((&description, "set appendonly yes"));
+                Finding::new(Severity::Warning, "durability", what, evidence, remedy)
             }
         }
     });
@@ -163,9 +164,9 @@ pub(crate) fn findings(servers: &[Server]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn server(appendonly: &str, appendfsync: &str, eviction: &str) -> Server {
+    fn server(appendonly: &str, appendfsync: &str, eviction: &str) -> ServerSettings {
         let own = str::to_owned;
-        Server {
+        ServerSettings {
             name: own("it"),
             appendonly: own(appendonly),
             appendfsync: own(appendfsync),
@@ -174,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_loses_jobs_is_named_with_the_way_out() {
-        for (server, danger, loss) in [
+    fn a_setting_that_loses_jobs_is_reported_with_its_remedy() {
+        for (server, risk, loss) in [
             (server("no", "everysec", "noeviction"), Some("appendonly no"), Loss::Everything),
             (server("yes", "always", "allkeys-lru"), Some("maxmemory-policy allkeys-lru"), Loss::Nothing),
             (server("yes", "always", "noeviction"), None, Loss::Nothing),
@@ -183,7 +184,7 @@ mod tests {
             (server("yes", "no", "noeviction"), None, Loss::Seconds(30)),
             (server("", "", ""), None, Loss::Unknown),
         ] {
-            match (server.danger(), danger) {
+            match (server.data_loss_risk(), risk) {
                 (Some(text), Some(word)) => {
                     assert!(text.contains(word) && text.contains("durability=unchecked"), "{text}")
                 }

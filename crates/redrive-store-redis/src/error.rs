@@ -1,22 +1,12 @@
-//! Sorts the client's errors by what a caller can do about them.
+//! Maps errors of the Redis client to what a caller can do about them.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use redrive_core::StoreError;
 
-/// Turns a result of the client's into one of the store's.
-pub(crate) trait Sorted<T> {
-    fn sorted(self) -> Result<T, StoreError>;
-}
-
-impl<T> Sorted<T> for Result<T, RedisError> {
-    fn sorted(self) -> Result<T, StoreError> {
-        self.map_err(sort)
-    }
-}
-
-fn sort(error: RedisError) -> StoreError {
+/// The error of the store for an error of the client. Both types belong to other crates, so this cannot be a `From`.
+pub(crate) fn store_error(error: RedisError) -> StoreError {
     let code = error.code().unwrap_or_default().to_owned();
-    // Writes are refused for want of memory, or of disk space for the log.
+    // The server refuses writes because its memory, or the disk under its append-only file, is full.
     if code == "OOM" || code == "MISCONF" {
         return StoreError::Full(Box::new(error));
     }
@@ -24,7 +14,7 @@ fn sort(error: RedisError) -> StoreError {
         || error.kind() == ErrorKind::AuthenticationFailed
     {
         return StoreError::Refused(format!(
-            "the server refuses the login: {error}; see the user and password in the address"
+            "the server refuses the login: {error}; check the user and password in the address"
         ));
     }
     match error.kind() {

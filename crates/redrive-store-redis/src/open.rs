@@ -1,423 +1,258 @@
-//! Opening a store: its thread, its connections, its layout, and what its clones share.
+//! Opens a store: options, address, connections.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
-use redis::Value;
-use redrive_core::store::Wake;
-use redrive_core::{Clock, JobId, Lease, StoreError};
-use tokio::runtime::Runtime;
+use redrive_core::{Clock, Invalid, StoreError};
+use url::Url;
 
 use crate::RedisStore;
-use crate::address::{Address, PARTITIONS, SpreadBy};
-use crate::answer;
-use crate::arguments::Arguments;
+use crate::connection::{Connections, IoThread};
 use crate::durability;
-use crate::error::Sorted;
-use crate::homes::{Homes, Layout};
-use crate::link::Link;
-use crate::listen::{Ears, Notices};
-use crate::script::{self, Source};
+use crate::inner::Inner;
+use crate::notifications::{NotificationTasks, Notifications};
+use crate::schema::{self, Layout, SHARDS_MAX, SpreadBy};
+use crate::shards::JobLocations;
 
-/// How a store is opened.
+/// The default prefix of all keys.
+const PREFIX: &str = "redrive";
+/// The maximum length of a prefix, in bytes.
+const PREFIX_BYTES_MAX: usize = 64;
+/// The default number of connections for calls.
+const CONNECTIONS: usize = 4;
+const CONNECTIONS_MAX: usize = 64;
+
+/// The options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Tells the time instead of the server, for tests; the server's clock by default.
+    /// Replaces the server's clock, for tests. `None` by default.
     pub clock: Option<Arc<dyn Clock>>,
-    /// How long a call may take before it counts as failed; 15 s by default.
-    pub patience: Duration,
-    /// Attempts kept of each job; the oldest go first. 1,000 by default.
+    /// How long a call may take before it fails; 15 s by default.
+    pub call_timeout: Duration,
+    /// How many attempts of each job the log keeps; the oldest are dropped first. 1,000 by default.
     pub attempts_kept: usize,
-    /// Whether a place without a store becomes one, which it does by default; it is refused otherwise.
+    /// Whether to create the store if there is none under the prefix. If false, opening fails then. True by default.
     pub create: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: None, patience: Duration::from_secs(15), attempts_kept: 1_000, create: true }
+        Self { clock: None, call_timeout: Duration::from_secs(15), attempts_kept: 1_000, create: true }
     }
 }
 
 impl Options {
-    /// Tells the time by `clock`.
+    /// Uses `clock` instead of the server's clock.
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
-    /// Gives a call so much time.
-    pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    /// Limits the time that a call may take.
+    pub fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self { call_timeout, ..self }
     }
 }
 
 impl RedisStore {
-    /// Connects to the server or the cluster at `address`. One whose settings would lose acknowledged jobs is refused, and
-    /// so is a layout that differs from the one that is there.
+    /// Connects to the server or the cluster at `address`.
+    ///
+    /// Refuses a server whose settings would lose acknowledged jobs, and an address whose layout differs from the stored one.
     pub async fn open(address: &str, options: Options) -> Result<Self, StoreError> {
         let address: Address = address.parse()?;
-        let thread = Thread::start()?;
-        let opening = thread.run(open(address, options.clone()));
-        let Opened { link, heartbeats, layout, notices, ears } = opening.await??;
+        let thread = IoThread::start()?;
+        let StoreConnections { calls, heartbeats, layout, notifications, tasks } =
+            thread.run(connect(address, options.clone())).await??;
         let inner = Inner {
-            link,
+            calls,
             heartbeats,
             layout,
-            homes: Homes::default(),
-            first: AtomicUsize::new(fastrand::usize(..)),
+            locations: JobLocations::default(),
+            next_shard: fastrand::usize(..).into(),
             options,
-            notices,
-            _ears: ears,
+            notifications,
+            _notification_tasks: tasks,
             thread,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
-}
 
-impl RedisStore {
-    /// The layout of the keys that this program writes.
-    pub fn layout(&self) -> u32 {
-        LAYOUT
+    /// The version of the key layout in the store.
+    pub fn layout_version(&self) -> u32 {
+        schema::VERSION
     }
 }
 
-struct Opened {
-    link: Link,
-    heartbeats: Link,
+struct StoreConnections {
+    calls: Connections,
+    heartbeats: Connections,
     layout: Layout,
-    notices: Notices,
-    ears: Ears,
+    notifications: Notifications,
+    tasks: NotificationTasks,
 }
 
-async fn open(address: Address, options: Options) -> Result<Opened, StoreError> {
-    let link = Link::open(&address, options.patience).await?;
-    durability::check(&link, address.durability).await?;
-    // Its own connection: leases are renewed however busy the others are.
-    let one = Address { connections: 1, ..address.clone() };
-    let heartbeats = Link::open(&one, options.patience).await?;
-    let layout = layout(&link, &address, options.create).await?;
-    let notices = Notices::default();
-    let ears = Ears::open(&address, &link, &layout, &notices).await?;
-    Ok(Opened { link, heartbeats, layout, notices, ears })
+async fn connect(address: Address, options: Options) -> Result<StoreConnections, StoreError> {
+    let calls = Connections::open(&address, options.call_timeout).await?;
+    durability::check(&calls, address.durability).await?;
+    // A connection of their own, so that heartbeats get through however busy the others are.
+    let single = Address { connections: 1, ..address.clone() };
+    let heartbeats = Connections::open(&single, options.call_timeout).await?;
+    let layout = Layout::agree(&calls, &address, options.create).await?;
+    let notifications = Notifications::default();
+    let tasks =
+        NotificationTasks::start(&address, &calls, &layout, &notifications, options.call_timeout).await?;
+    Ok(StoreConnections { calls, heartbeats, layout, notifications, tasks })
 }
 
-/// The layout of the keys; another needs another program.
-const LAYOUT: u32 = 1;
-
-/// Agrees with everyone else on how jobs are spread: the first to open a store says how.
-async fn layout(link: &Link, address: &Address, create: bool) -> Result<Layout, StoreError> {
-    let wanted = Layout {
-        prefix: address.prefix.clone(),
-        partitions: address.partitions.unwrap_or(PARTITIONS),
-        spread_by: address.spread_by.unwrap_or(SpreadBy::Tenant),
-    };
-    let name = format!("{}layout", wanted.records_tag());
-    if !create && link.send(redis::cmd("EXISTS").arg(&name)).await.sorted()? == Value::Int(0) {
-        return Err(StoreError::Refused(format!("there is no store under the prefix {:?}", wanted.prefix)));
-    }
-    let mut fields = Vec::new();
-    let asked = [
-        ("layout", LAYOUT.to_string()),
-        ("partitions", wanted.partitions.to_string()),
-        ("spread_by", wanted.spread_by.name().to_owned()),
-    ];
-    for (field, value) in asked {
-        link.send(redis::cmd("HSETNX").arg(&name).arg(field).arg(value)).await.sorted()?;
-        fields.push(answer::text(link.send(redis::cmd("HGET").arg(&name).arg(field)).await.sorted()?)?);
-    }
-    let there = Layout {
-        prefix: wanted.prefix.clone(),
-        partitions: fields[1].parse().map_err(|_| answer::odd("a number of partitions"))?,
-        spread_by: fields[2].parse()?,
-    };
-    if fields[0] != LAYOUT.to_string() {
-        let problem = format!(
-            "the keys under {:?} have layout {}, this program knows {LAYOUT}: use the program that made them, or another prefix",
-            wanted.prefix, fields[0]
-        );
-        return Err(StoreError::Refused(problem));
-    }
-    let differs = address.partitions.is_some_and(|n| n != there.partitions)
-        || address.spread_by.is_some_and(|by| by != there.spread_by);
-    if differs {
-        let problem = format!(
-            "the jobs are spread over {} partitions by {}: leave partitions and spread_by out of the address, or use `redrive move` to another prefix",
-            there.partitions,
-            there.spread_by.name()
-        );
-        return Err(StoreError::Refused(problem));
-    }
-    Ok(there)
+/// The parts of an address.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    /// The servers to connect to first: one server, or some servers of a cluster.
+    pub(crate) servers: Vec<String>,
+    pub(crate) cluster: bool,
+    pub(crate) prefix: String,
+    /// `None` means the number that the store was created with, or the default.
+    pub(crate) shards: Option<usize>,
+    pub(crate) spread_by: Option<SpreadBy>,
+    pub(crate) durability: DurabilityCheck,
+    /// The number of connections for calls.
+    pub(crate) connections: usize,
 }
 
-/// The thread that drives a store's connections. It is let go rather than waited for: a runtime must not be waited for
-/// from inside another, and that is where stores are dropped.
-pub(crate) struct Thread(Option<Runtime>);
+/// Whether opening fails on a server whose settings lose acknowledged jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DurabilityCheck {
+    Required,
+    Skipped,
+}
 
-impl Thread {
-    pub(crate) fn start() -> Result<Self, StoreError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("redrive-redis")
-            .enable_all()
-            .build()
-            .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
-        Ok(Self(Some(runtime)))
-    }
+impl FromStr for Address {
+    type Err = StoreError;
 
-    /// Runs something on the thread to its end.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let Some(runtime) = &self.0 else {
-            return Err(StoreError::Refused("the store is closed".to_owned()));
+    fn from_str(text: &str) -> Result<Self, StoreError> {
+        let mut url =
+            Url::parse(text).map_err(|error| refused(format!("the address is not a URL: {error}")))?;
+        let (cluster, scheme) = match url.scheme() {
+            "redis" => (false, "redis"),
+            "rediss" => (false, "rediss"),
+            "redis-cluster" => (true, "redis"),
+            "rediss-cluster" => (true, "rediss"),
+            other => {
+                return Err(refused(format!(
+                    "unknown scheme {other}://: an address of Redis starts with redis://, rediss://, \
+                     redis-cluster:// or rediss-cluster://"
+                )));
+            }
         };
-        runtime.spawn(work).await.map_err(|error| StoreError::Failed(Box::new(error)))
+        let mut address = Self {
+            servers: Vec::new(),
+            cluster,
+            prefix: PREFIX.to_owned(),
+            shards: None,
+            spread_by: None,
+            durability: DurabilityCheck::Required,
+            connections: CONNECTIONS,
+        };
+        let mut nodes = Vec::new();
+        for (name, value) in url.query_pairs() {
+            if name == "node" {
+                nodes.push(value.into_owned());
+            } else {
+                address.set(&name, &value)?;
+            }
+        }
+        url.set_query(None);
+        let rest = url.as_str().split_once("://").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        let login = rest.rsplit_once('@').map(|(login, _)| format!("{login}@")).unwrap_or_default();
+        address.servers.push(format!("{scheme}://{rest}"));
+        address.servers.extend(nodes.iter().map(|node| format!("{scheme}://{login}{node}")));
+        Ok(address)
     }
 }
 
-impl Drop for Thread {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// What the clones of a store share.
-pub(crate) struct Inner {
-    link: Link,
-    heartbeats: Link,
-    pub(crate) layout: Layout,
-    pub(crate) homes: Homes,
-    /// Where the next claim begins, so that no partition starves.
-    first: AtomicUsize,
-    pub(crate) options: Options,
-    notices: Notices,
-    _ears: Ears,
-    thread: Thread,
-}
-
-impl Inner {
-    /// The beginning of a script's arguments: a clock of the store's own, or none.
-    pub(crate) fn arguments(&self) -> Arguments {
-        let now = self.options.clock.as_ref().map(|clock| clock.now().as_ms().to_string());
-        Arguments(vec![now.unwrap_or_default().into_bytes()])
-    }
-
-    /// Runs a script on a partition.
-    pub(crate) async fn run(
-        &self,
-        script: &'static Source,
-        partition: usize,
-        arguments: Arguments,
-    ) -> Result<Value, StoreError> {
-        self.run_on(self.link.clone(), script, self.layout.tag(partition), arguments).await
-    }
-
-    /// Runs a script on the records.
-    pub(crate) async fn run_on_records(
-        &self,
-        script: &'static Source,
-        arguments: Arguments,
-    ) -> Result<Value, StoreError> {
-        self.run_on(self.link.clone(), script, self.layout.records_tag(), arguments).await
-    }
-
-    /// Runs a script on every partition, with the same arguments.
-    pub(crate) async fn run_on_all(
-        &self,
-        script: &'static Source,
-        arguments: &Arguments,
-    ) -> Result<Vec<Value>, StoreError> {
-        let calls =
-            (0..self.layout.partitions).map(|partition| self.run(script, partition, arguments.clone()));
-        try_join_all(calls).await
-    }
-
-    /// Sends a command of the server's.
-    pub(crate) async fn send(&self, command: redis::Cmd) -> Result<Value, StoreError> {
-        let link = self.link.clone();
-        self.thread.run(async move { link.send(&command).await }).await?.sorted()
-    }
-
-    async fn run_on(
-        &self,
-        link: Link,
-        script: &'static Source,
-        tag: String,
-        arguments: Arguments,
-    ) -> Result<Value, StoreError> {
-        self.thread.run(async move { link.run(script, &tag, &arguments.0).await }).await?.sorted()
-    }
-
-    /// In which partition each job is; one that is nowhere is looked for in the first.
-    pub(crate) async fn partitions_of(&self, ids: &[JobId]) -> Result<Vec<usize>, StoreError> {
-        if self.layout.partitions == 1 {
-            return Ok(vec![0; ids.len()]);
-        }
-        Ok(self.get_homes(ids).await?.into_iter().map(Option::unwrap_or_default).collect())
-    }
-
-    /// In which partition each job is, from memory or by asking everywhere.
-    pub(crate) async fn get_homes(&self, ids: &[JobId]) -> Result<Vec<Option<usize>>, StoreError> {
-        let mut found: Vec<Option<usize>> =
-            ids.iter().map(|id| self.homes.find(*id).map(|home| home.partition)).collect();
-        let unknown: Vec<usize> = (0..ids.len()).filter(|n| found[*n].is_none()).collect();
-        if unknown.is_empty() {
-            return Ok(found);
-        }
-        let mut arguments = self.arguments();
-        arguments.count(unknown.len());
-        unknown.iter().for_each(|n| arguments.id(ids[*n]));
-        for (partition, answer) in self.run_on_all(&script::LOCATE, &arguments).await?.into_iter().enumerate()
-        {
-            for (n, here) in unknown.iter().zip(answer::items(answer)?) {
-                if here == Value::Int(1) {
-                    found[*n] = Some(partition);
-                    self.homes.learn_partition(ids[*n], partition);
+impl Address {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        match name {
+            "prefix" => {
+                let legal = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+                if value.is_empty() || value.len() > PREFIX_BYTES_MAX || !value.chars().all(legal) {
+                    return Err(refused(format!(
+                        "invalid prefix {value:?}: use 1 to {PREFIX_BYTES_MAX} letters, digits, or one of -_.:"
+                    )));
+                }
+                value.clone_into(&mut self.prefix);
+            }
+            // `partitions` is the older name.
+            "shards" | "partitions" => self.shards = Some(number(name, value, SHARDS_MAX)?),
+            "spread_by" => self.spread_by = Some(value.parse()?),
+            "connections" => self.connections = number(name, value, CONNECTIONS_MAX)?,
+            "durability" => {
+                self.durability = match value {
+                    "checked" => DurabilityCheck::Required,
+                    "unchecked" => DurabilityCheck::Skipped,
+                    _ => {
+                        return Err(refused(format!(
+                            "invalid durability {value:?}: use checked or unchecked"
+                        )));
+                    }
                 }
             }
-        }
-        Ok(found)
-    }
-
-    /// Runs a script once on each partition that has some of the jobs, and puts the answers in the order of the jobs.
-    pub(crate) async fn run_by_home<T>(
-        &self,
-        ids: &[JobId],
-        spread: Spread<impl Fn(&mut Arguments), impl Fn(&mut Arguments, usize)>,
-        read: impl FnMut(usize, Value) -> Result<Vec<T>, StoreError>,
-    ) -> Result<Vec<T>, StoreError> {
-        self.run_in(&self.partitions_of(ids).await?, spread, read).await
-    }
-
-    /// Runs a script once on each partition that some of the items go to. `read` reads what it says there: an answer for
-    /// each, in their order.
-    pub(crate) async fn run_in<T>(
-        &self,
-        partitions: &[usize],
-        spread: Spread<impl Fn(&mut Arguments), impl Fn(&mut Arguments, usize)>,
-        mut read: impl FnMut(usize, Value) -> Result<Vec<T>, StoreError>,
-    ) -> Result<Vec<T>, StoreError> {
-        let link = match spread.way {
-            Way::Shared => &self.link,
-            Way::Apart => &self.heartbeats,
-        };
-        let groups = by_partition(partitions);
-        let calls = groups.iter().map(|(partition, members)| {
-            let mut arguments = self.arguments();
-            (spread.begin)(&mut arguments);
-            arguments.count(members.len());
-            members.iter().for_each(|n| (spread.add)(&mut arguments, *n));
-            self.run_on(link.clone(), spread.script, self.layout.tag(*partition), arguments)
-        });
-        let mut answers: Vec<Option<T>> = partitions.iter().map(|_| None).collect();
-        for ((partition, members), value) in groups.iter().zip(try_join_all(calls).await?) {
-            for (n, answer) in members.iter().zip(read(*partition, value)?) {
-                answers[*n] = Some(answer);
+            _ => {
+                return Err(refused(format!(
+                    "unknown option {name:?} in the address: use connections, durability, node, prefix, shards or spread_by"
+                )));
             }
         }
-        answers.into_iter().map(|answer| answer.ok_or_else(|| answer::odd("every answer"))).collect()
+        Ok(())
+    }
+}
+
+fn number(name: &str, value: &str, max: usize) -> Result<usize, StoreError> {
+    match value.parse() {
+        Ok(n) if (1..=max).contains(&n) => Ok(n),
+        _ => Err(refused(format!("invalid {name} {value:?}: use a number from 1 to {max}"))),
+    }
+}
+
+pub(crate) fn refused(problem: String) -> StoreError {
+    Invalid::new("store", problem).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_servers_and_options() {
+        let address: Address =
+            "redis://me:pass@db:7000/2?shards=4&spread_by=key&prefix=jobs".parse().unwrap();
+        assert_eq!(address.servers, ["redis://me:pass@db:7000/2"]);
+        assert_eq!(
+            (address.shards, address.spread_by, address.prefix.as_str()),
+            (Some(4), Some(SpreadBy::Key), "jobs")
+        );
+        let address: Address = "rediss-cluster://me:pass@a:1?node=b:2&node=c:3".parse().unwrap();
+        assert!(address.cluster);
+        assert_eq!(address.servers, ["rediss://me:pass@a:1", "rediss://me:pass@b:2", "rediss://me:pass@c:3"]);
     }
 
-    /// The same for a script that takes ids alone and answers with a word for each.
-    pub(crate) async fn ask<T>(
-        &self,
-        script: &'static Source,
-        ids: &[JobId],
-        word: impl Fn(&str) -> Result<T, StoreError>,
-    ) -> Result<Vec<T>, StoreError> {
-        let read = |_, value| answer::texts(value)?.iter().map(|text| word(text)).collect();
-        self.run_by_home(ids, Spread::of(script, |arguments, n| arguments.id(ids[n])), read).await
+    #[test]
+    fn the_older_name_of_the_number_of_shards_is_accepted() {
+        let address: Address = "redis://db?partitions=4".parse().unwrap();
+        assert_eq!(address.shards, Some(4));
     }
 
-    /// The number of the claim under which this store holds a lease, if it does.
-    pub(crate) fn claim_of(&self, lease: Lease) -> String {
-        let claim = self.homes.find(lease.id).and_then(|home| home.claim);
-        claim
-            .filter(|(epoch, _)| *epoch == lease.epoch)
-            .map(|(_, claim)| claim.to_string())
-            .unwrap_or_default()
-    }
-
-    /// Partitions in the order in which a claim goes through them.
-    pub(crate) fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
-        let (first, partitions) = (self.first.fetch_add(1, Ordering::Relaxed), self.layout.partitions);
-        (0..partitions).map(move |n| (first.wrapping_add(n)) % partitions)
-    }
-
-    /// How far wake-ups have come.
-    pub(crate) fn wakes(&self) -> Wake {
-        self.notices.wakes.count()
-    }
-
-    /// Returns once wake-ups have gone beyond `seen`.
-    pub(crate) async fn wait(&self, seen: Wake) {
-        self.notices.wakes.wait(seen).await;
-    }
-
-    /// Returns how often the end of a running job was requested, once that differs from `seen`.
-    pub(crate) async fn wait_for_cancel(&self, seen: Wake) -> Wake {
-        self.notices.cancels.wait(seen).await
-    }
-
-    /// Wakes workers here at once, and those of other nodes soon, if something may have become claimable.
-    pub(crate) fn wake_if(&self, yes: bool) {
-        if yes {
-            self.notices.wakes.tell_everyone();
+    #[test]
+    fn an_invalid_address_is_refused_with_the_option_to_change() {
+        for (text, word) in [
+            ("http://db", "redis://"),
+            ("redis://db?shards=0", "1 to 1024"),
+            ("redis://db?partition=3", "shards"),
+            ("redis://db?prefix={x}", "prefix"),
+            ("redis://db?durability=no", "unchecked"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
         }
     }
-
-    /// Has workers renew their leases, here at once and on other nodes soon, if the end of a running job was requested.
-    pub(crate) fn cancel_requested_if(&self, yes: bool) {
-        if yes {
-            self.notices.cancels.tell_everyone();
-        }
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("layout", &self.layout).finish_non_exhaustive()
-    }
-}
-
-/// A script that many items go to, partition by partition.
-pub(crate) struct Spread<B, A> {
-    pub(crate) script: &'static Source,
-    pub(crate) way: Way,
-    /// Adds what the script reads first.
-    pub(crate) begin: B,
-    /// Adds what it reads for one of the items.
-    pub(crate) add: A,
-}
-
-impl<A: Fn(&mut Arguments, usize)> Spread<fn(&mut Arguments), A> {
-    /// One that reads nothing but the items.
-    pub(crate) fn of(script: &'static Source, add: A) -> Self {
-        Self { script, way: Way::Shared, begin: |_| {}, add }
-    }
-}
-
-/// By which connections a script goes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Way {
-    /// By those that all calls share.
-    Shared,
-    /// By one of its own, however busy the others are.
-    Apart,
-}
-
-/// Which items go to each partition, in their order.
-fn by_partition(partitions: &[usize]) -> Vec<(usize, Vec<usize>)> {
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (n, partition) in partitions.iter().enumerate() {
-        groups.entry(*partition).or_default().push(n);
-    }
-    groups.into_iter().collect()
 }

@@ -1,26 +1,25 @@
-//! A job's row: how it is written for a script and read back.
+//! The row of a job: writing its fields for a script, and reading them.
 
 use std::time::Duration;
 
 use redis::Value;
 use redrive_core::lifecycle::State;
-use redrive_core::store::Unreadable;
+use redrive_core::store::UnreadableJob;
 use redrive_core::time::ceil_ms;
 use redrive_core::{
-    Await, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PolicyRef,
-    Priority, Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueKey, UniqueRule, WorkerId,
+    IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PolicyRef, Priority,
+    Queue, SignalName, Start, StoreError, Tenant, Timestamp, UniqueKey, UniqueRule, WaitCondition, WorkerId,
 };
 use uuid::Uuid;
 
-use crate::answer;
-use crate::arguments::{Arguments, Fields};
-use crate::homes::Home;
-use crate::open::Inner;
+use crate::inner::Inner;
+use crate::script::{Arguments, Fields, reply};
+use crate::shards::JobLocation;
 
-/// Between the parts of a name: no name has one.
+/// Separates the parts of a name. No part contains it.
 pub(crate) const SEPARATOR: char = '\u{1f}';
 
-/// What a claim chooses by, as one name: PRIORITY, QUEUE and KIND.
+/// The jobs of one queue with one priority and kind. Its name is PRIORITY, QUEUE and KIND.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Lane {
     pub(crate) name: String,
@@ -30,12 +29,12 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn read(name: String) -> Result<Self, Invalid> {
+    pub(crate) fn parse(name: String) -> Result<Self, Invalid> {
         let mut parts = name.split(SEPARATOR);
         let (Some(priority), Some(queue), Some(kind), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(damaged("lane", "has not three parts"));
+            return Err(damaged("lane", "does not have three parts"));
         };
         let priority = priority.parse().map_err(|_| damaged("lane", "has no priority"))?;
         let (queue, kind) = (Queue::new(queue)?, Kind::new(kind)?);
@@ -43,14 +42,14 @@ impl Lane {
     }
 }
 
-fn lane_name(job: &NewJob) -> String {
-    format!("{}{SEPARATOR}{}{SEPARATOR}{}", job.priority.get(), job.queue, job.kind)
+fn lane_name(priority: Priority, queue: &Queue, kind: &Kind) -> String {
+    format!("{}{SEPARATOR}{queue}{SEPARATOR}{kind}", priority.get())
 }
 
-/// Adds a new job to the arguments of a script, in the order in which `add.lua` reads them.
+/// Writes a new job, in the order in which `add.lua` reads it.
 pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
     arguments.id(job.id);
-    arguments.text(lane_name(job));
+    arguments.text(lane_name(job.priority, &job.queue, &job.kind));
     arguments.text(&job.tenant);
     arguments.text(&job.policy);
     arguments.bytes(&job.payload);
@@ -60,9 +59,9 @@ pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
         Start::At(at) => format!("t{}", at.as_ms()),
     });
     let mut extras = Fields::default();
-    if let Some(asked) = &job.idempotency {
-        extras.text("key", Some(&asked.key));
-        extras.text("print", Some(hex(&asked.fingerprint)));
+    if let Some(idempotency) = &job.idempotency {
+        extras.text("key", Some(&idempotency.key));
+        extras.text("print", Some(hex::encode(idempotency.fingerprint)));
     }
     if let Some(unique) = &job.unique {
         extras.text("unique", Some(unique_name(&job.tenant, &job.kind, &unique.key)));
@@ -74,50 +73,54 @@ pub(crate) fn write(arguments: &mut Arguments, job: &NewJob) {
         extras.text("rule", Some(rule));
         extras.text("span", span);
     }
-    if let Some(partition) = &job.partition {
-        extras.text("scope", Some(partition.scope(&job.queue)));
-        extras.text("strict", (partition.order == Order::Strict).then_some("1"));
-    }
-    if let Some(parent) = &job.parent {
-        extras.text("parent", Some(parent.id.0.simple()));
-        extras.text("branch", Some(parent.branch));
-        extras.text("detached", parent.detached.then_some("1"));
-    }
+    write_partition(&mut extras, job.partition.as_ref(), &job.queue);
+    write_parent(&mut extras, job.parent.as_ref());
     extras.text("timeout", job.timeout.map(ceil_ms));
     extras.text("lease", job.lease.map(ceil_ms));
-    extras.text("subject", job.subject.as_ref());
+    extras.text("subject", job.target.as_ref());
     extras.text("metadata", job.metadata.as_ref());
-    arguments.extend(extras);
+    arguments.fields(extras);
 }
 
-/// All fields of a row as it is.
-pub(crate) fn write_whole(job: &Job, fingerprint: Option<&[u8; 32]>, unique: Option<&UniqueKey>) -> Fields {
+fn write_partition(fields: &mut Fields, partition: Option<&Partition>, queue: &Queue) {
+    if let Some(partition) = partition {
+        fields.text("scope", Some(partition.scope(queue)));
+        fields.text("strict", (partition.order == Order::Strict).then_some("1"));
+    }
+}
+
+fn write_parent(fields: &mut Fields, parent: Option<&Parent>) {
+    if let Some(parent) = parent {
+        fields.text("parent", Some(parent.id.0.simple()));
+        fields.text("branch", Some(parent.branch));
+        fields.text("detached", parent.detached.then_some("1"));
+    }
+}
+
+/// All fields of a job that is imported.
+pub(crate) fn write_imported(
+    job: &Job,
+    fingerprint: Option<&[u8; 32]>,
+    unique: Option<&UniqueKey>,
+) -> Fields {
     let mut fields = Fields::default();
     let ms = |at: Timestamp| at.as_ms();
-    fields
-        .text("lane", Some(format!("{}{SEPARATOR}{}{SEPARATOR}{}", job.priority.get(), job.queue, job.kind)));
+    fields.text("lane", Some(lane_name(job.priority, &job.queue, &job.kind)));
     fields.text("tenant", Some(&job.tenant));
     fields.text("policy", Some(&job.policy));
     fields.bytes("payload", Some(&job.payload));
     fields.text("state", Some(job.state.code()));
     fields.text("key", job.key.as_ref());
-    fields.text("print", fingerprint.map(|print| hex(print)));
+    fields.text("print", fingerprint.map(hex::encode));
     fields.text("unique", unique.map(|key| unique_name(&job.tenant, &job.kind, key)));
-    if let Some(partition) = &job.partition {
-        fields.text("scope", Some(partition.scope(&job.queue)));
-        fields.text("strict", (partition.order == Order::Strict).then_some("1"));
-    }
-    if let Some(parent) = &job.parent {
-        fields.text("parent", Some(parent.id.0.simple()));
-        fields.text("branch", Some(parent.branch));
-        fields.text("detached", parent.detached.then_some("1"));
-    }
-    fields.text("subject", job.subject.as_ref());
+    write_partition(&mut fields, job.partition.as_ref(), &job.queue);
+    write_parent(&mut fields, job.parent.as_ref());
+    fields.text("subject", job.target.as_ref());
     fields.text("metadata", job.metadata.as_ref());
     fields.text("timeout", job.timeout.map(ceil_ms));
     fields.text("lease", job.lease.map(ceil_ms));
-    fields.text("awaits", job.awaits.as_ref().map(awaits_name));
-    fields.text("held", job.held.then_some("1"));
+    fields.text("awaits", job.awaits.as_ref().map(wait_name));
+    fields.text("held", job.paused.then_some("1"));
     fields.text("run", Some(job.run));
     fields.text("attempt", Some(job.attempt));
     fields.text("epoch", (job.epoch > 0).then_some(job.epoch));
@@ -137,100 +140,90 @@ pub(crate) fn write_whole(job: &Job, fingerprint: Option<&[u8; 32]>, unique: Opt
     fields
 }
 
-/// What a unique key is called across tenants and kinds.
+/// The name of a unique key across tenants and kinds.
 pub(crate) fn unique_name(tenant: &Tenant, kind: &Kind, key: &UniqueKey) -> String {
     format!("{tenant}{SEPARATOR}{kind}{SEPARATOR}{key}")
 }
 
-/// The tenant, the kind and the key in what a unique key is called.
-pub(crate) fn unique_parts(name: &str) -> Option<(Tenant, Kind, UniqueKey)> {
+/// Parses the name of a unique key into tenant, kind and key.
+pub(crate) fn parse_unique_name(name: &str) -> Option<(Tenant, Kind, UniqueKey)> {
     let mut parts = name.splitn(3, SEPARATOR);
     let (tenant, kind, key) = (parts.next()?, parts.next()?, parts.next()?);
     Some((Tenant::new(tenant).ok()?, Kind::new(kind).ok()?, UniqueKey::new(key).ok()?))
 }
 
-/// Bytes from how a row has them.
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let byte = |n: usize| text.get(2 * n..2 * n + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
-    bytes?.try_into().ok()
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What a job waits for, as its row says it.
-pub(crate) fn awaits_name(awaits: &Await) -> String {
-    match awaits {
-        Await::Signal(name) => format!("signal:{name}"),
-        Await::Children { branch, failures_max } => format!("children:{branch}:{failures_max}"),
-        Await::Unhold => "unhold".to_owned(),
-        Await::Turn => "turn".to_owned(),
-        Await::Any(parts) => {
-            let parts: Vec<String> = parts.iter().map(awaits_name).collect();
+/// The name of a wait condition in a row.
+pub(crate) fn wait_name(condition: &WaitCondition) -> String {
+    match condition {
+        WaitCondition::Signal(name) => format!("signal:{name}"),
+        WaitCondition::Children { branch, failures_max } => format!("children:{branch}:{failures_max}"),
+        WaitCondition::Unpaused => "unhold".to_owned(),
+        WaitCondition::FreeSlot => "turn".to_owned(),
+        WaitCondition::Any(parts) => {
+            let parts: Vec<String> = parts.iter().map(wait_name).collect();
             format!("any:{}", parts.join(&SEPARATOR.to_string()))
         }
     }
 }
 
-fn read_awaits(text: &str) -> Result<Await, Invalid> {
-    let problem = || damaged("awaits", "is nothing to wait for");
+fn parse_wait(text: &str) -> Result<WaitCondition, Invalid> {
+    let problem = || damaged("awaits", "is not a wait condition");
     Ok(match text.split_once(':') {
-        None if text == "unhold" => Await::Unhold,
-        None if text == "turn" => Await::Turn,
-        Some(("signal", name)) => Await::Signal(SignalName::new(name)?),
+        None if text == "unhold" => WaitCondition::Unpaused,
+        None if text == "turn" => WaitCondition::FreeSlot,
+        Some(("signal", name)) => WaitCondition::Signal(SignalName::new(name)?),
         Some(("any", parts)) => {
-            Await::Any(parts.split(SEPARATOR).map(read_awaits).collect::<Result<_, _>>()?)
+            WaitCondition::Any(parts.split(SEPARATOR).map(parse_wait).collect::<Result<_, _>>()?)
         }
         Some(("children", rest)) => {
             let (branch, failures_max) = rest.split_once(':').ok_or_else(problem)?;
             let number = |text: &str| text.parse().map_err(|_| problem());
-            Await::Children { branch: number(branch)?, failures_max: number(failures_max)? }
+            WaitCondition::Children { branch: number(branch)?, failures_max: number(failures_max)? }
         }
         None | Some(_) => return Err(problem()),
     })
 }
 
-/// What a claim has written on every row that it took.
-pub(crate) struct Taken<'a> {
+/// Reads the rows of jobs that a script leased. The reply has each row from before the lease; these are the fields that the lease
+/// changed on all of them.
+pub(crate) struct LeasedRows<'a> {
     pub(crate) inner: &'a Inner,
-    pub(crate) partition: usize,
-    /// The claim's own number.
+    pub(crate) shard: usize,
+    /// The number of the claim.
     pub(crate) claim: u64,
-    /// Who runs the attempt; none where that stays as it was.
+    /// The worker of the attempt; `None` if it stays the same.
     pub(crate) worker: Option<&'a WorkerId>,
-    /// When the attempt began; none where it goes on.
+    /// When the attempt started; `None` if it continues.
     pub(crate) started: Option<Timestamp>,
 }
 
-impl Taken<'_> {
-    /// The rows with what could not be read of them; remembers where they are and under which claim they are held.
-    pub(crate) fn read(&self, value: Value) -> Result<(Vec<Job>, Vec<Unreadable>), StoreError> {
-        let mut parts = answer::items(value)?.into_iter();
-        let (mut reader, mut jobs) = (Reader::default(), Vec::with_capacity(parts.len() / 5));
+impl LeasedRows<'_> {
+    /// Returns the jobs, and apart from them those that cannot be read. Caches the shard and the claim of each.
+    pub(crate) fn read(&self, value: Value) -> Result<(Vec<Job>, Vec<UnreadableJob>), StoreError> {
+        let mut parts = reply::items(value)?.into_iter();
+        let (mut reader, mut jobs) = (RowReader::default(), Vec::with_capacity(parts.len() / 5));
         let mut unreadable = Vec::new();
         while let (Some(id), Some(row), Some(attempt), Some(epoch), Some(until)) =
             (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
         {
-            let id = answer::id(&answer::text(id)?)?;
-            let lease = Lease { id, epoch: answer::number(epoch)? };
-            let home = Home { partition: self.partition, claim: Some((lease.epoch, self.claim)) };
-            self.inner.homes.learn(id, home);
-            let (attempt, until) = (answer::number(attempt)?, answer::instant(until)?);
-            let row = Row::new(answer::items(row)?);
+            let id = reply::id(&reply::text(id)?)?;
+            let lease = Lease { id, epoch: reply::number(epoch)? };
+            let location = JobLocation { shard: self.shard, claim: Some((lease.epoch, self.claim)) };
+            self.inner.locations.insert(id, location);
+            let (attempt, until) = (reply::number(attempt)?, reply::timestamp(until)?);
+            let row = Row::new(reply::items(row)?);
             let run = row.number("run").ok().flatten().unwrap_or(1);
             match reader.job(id, row) {
-                Ok(job) => jobs.push(self.fresh(job, lease, attempt, until)),
+                Ok(job) => jobs.push(self.with_lease(job, lease, attempt, until)),
                 Err(problem) => {
-                    unreadable.push(Unreadable { lease, run, attempt, problem: problem.to_string() });
+                    unreadable.push(UnreadableJob { lease, run, attempt, problem: problem.to_string() });
                 }
             }
         }
         Ok((jobs, unreadable))
     }
 
-    fn fresh(&self, job: Job, lease: Lease, attempt: u32, until: Timestamp) -> Job {
+    fn with_lease(&self, job: Job, lease: Lease, attempt: u32, until: Timestamp) -> Job {
         Job {
             state: State::Running,
             attempt,
@@ -244,21 +237,21 @@ impl Taken<'_> {
     }
 }
 
-/// A job from its hash, or an error that names the row and what is wrong with it.
+/// Reads a job from its hash. The error names the job and the damaged field.
 pub(crate) fn read(id: JobId, flat: Vec<Value>) -> Result<Job, StoreError> {
-    let job = Reader::default().job(id, Row::new(flat));
+    let job = RowReader::default().job(id, Row::new(flat));
     job.map_err(|problem| StoreError::Corrupt(format!("job {id}: {problem}")))
 }
 
-/// Reads rows, and keeps the names it has just seen so that a batch of like rows allocates them once.
+/// Reads rows. It reuses the names of the previous row, so that a batch of similar rows allocates them once.
 #[derive(Default)]
-struct Reader {
+struct RowReader {
     lane: Option<Lane>,
     tenant: Option<Tenant>,
     policy: Option<(String, PolicyRef)>,
 }
 
-impl Reader {
+impl RowReader {
     fn job(&mut self, id: JobId, mut row: Row) -> Result<Job, Invalid> {
         let lane = self.lane(row.need("lane")?)?;
         let state = row.state()?;
@@ -272,14 +265,14 @@ impl Reader {
             state,
             payload: row.take("payload").ok_or_else(|| damaged("payload", "is missing"))?,
             key: row.text("key")?.map(IdempotencyKey::new).transpose()?,
-            subject: row.text("subject")?,
+            target: row.text("subject")?,
             metadata: row.text("metadata")?,
             timeout: row.span("timeout")?,
             lease: row.span("lease")?,
             partition: row.partition()?,
             parent: row.parent()?,
-            awaits: row.text("awaits")?.map(|text| read_awaits(&text)).transpose()?,
-            held: row.has("held"),
+            awaits: row.text("awaits")?.map(|text| parse_wait(&text)).transpose()?,
+            paused: row.has("held"),
             run: row.number("run")?.unwrap_or(1),
             attempt: row.number("attempt")?.unwrap_or(0),
             epoch: row.number("epoch")?.unwrap_or(0),
@@ -287,7 +280,7 @@ impl Reader {
             began_at: row.need_instant("began")?,
             next_run_at: row.need_instant("due")?,
             started_at: row.instant("started")?,
-            // It stays on the row when the lease has ended.
+            // The field stays on the row after the lease has ended.
             lease_until: row.instant("lease_until")?.filter(|_| state == State::Running),
             worker: row.text("worker")?.map(WorkerId::new).transpose()?,
             wait: row.span("wait")?,
@@ -306,7 +299,7 @@ impl Reader {
         }
         Ok(match &mut self.lane {
             Some(seen) => seen,
-            none @ None => none.insert(Lane::read(name)?),
+            none @ None => none.insert(Lane::parse(name)?),
         })
     }
 
@@ -328,7 +321,7 @@ impl Reader {
     }
 }
 
-/// The fields of a row: few enough to look through.
+/// The fields of a row. There are so few that a linear search is fast.
 pub(crate) struct Row(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Row {
@@ -336,7 +329,7 @@ impl Row {
         let mut fields = Vec::with_capacity(flat.len() / 2);
         let mut flat = flat.into_iter();
         while let (Some(field), Some(value)) = (flat.next(), flat.next()) {
-            if let (Ok(field), Ok(value)) = (answer::bytes(field), answer::bytes(value)) {
+            if let (Ok(field), Ok(value)) = (reply::bytes(field), reply::bytes(value)) {
                 fields.push((field, value));
             }
         }
@@ -358,21 +351,21 @@ impl Row {
 
     pub(crate) fn text(&mut self, field: &'static str) -> Result<Option<String>, Invalid> {
         let text = self.take(field).map(String::from_utf8);
-        text.transpose().map_err(|_| damaged(field, "is no text"))
+        text.transpose().map_err(|_| damaged(field, "is not text"))
     }
 
     fn state(&self) -> Result<State, Invalid> {
-        self.number("state")?.and_then(State::from_code).ok_or_else(|| damaged("state", "is no state"))
+        self.number("state")?.and_then(State::from_code).ok_or_else(|| damaged("state", "is not a state"))
     }
 
     fn partition(&mut self) -> Result<Option<Partition>, Invalid> {
         let order = if self.has("strict") { Order::Strict } else { Order::Any };
-        self.text("scope")?.map(|scope| Partition::of_scope(&scope, order)).transpose()
+        self.text("scope")?.map(|scope| Partition::from_scope(&scope, order)).transpose()
     }
 
     fn parent(&mut self) -> Result<Option<Parent>, Invalid> {
         let Some(id) = self.text("parent")? else { return Ok(None) };
-        let id = Uuid::try_parse(&id).map(JobId).map_err(|_| damaged("parent", "is no id"))?;
+        let id = Uuid::try_parse(&id).map(JobId).map_err(|_| damaged("parent", "is not an id"))?;
         let branch = self.number("branch")?.ok_or_else(|| damaged("branch", "is missing"))?;
         Ok(Some(Parent { id, branch, detached: self.has("detached") }))
     }
@@ -384,7 +377,7 @@ impl Row {
     fn number<T: std::str::FromStr>(&self, field: &'static str) -> Result<Option<T>, Invalid> {
         let Some(value) = self.find(field) else { return Ok(None) };
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        number.map(Some).ok_or_else(|| damaged(field, "is no number"))
+        number.map(Some).ok_or_else(|| damaged(field, "is not a number"))
     }
 
     fn span(&self, field: &'static str) -> Result<Option<Duration>, Invalid> {

@@ -1,71 +1,111 @@
-//! The scripts, each made of the parts it needs.
+//! The Lua scripts. A file in `lua/` holds the scripts of one concern; `lua/lib/` holds the functions that they share.
 
-use std::sync::LazyLock;
+mod arguments;
+pub(crate) mod reply;
 
-use redis::Script;
+use std::sync::OnceLock;
 
-macro_rules! scripts {
-    ($($name:ident: [$($part:literal),+];)+) => {
-        $(pub(crate) static $name: LazyLock<Source> =
-            LazyLock::new(|| Source::new(concat!($(include_str!(concat!("../lua/", $part, ".lua")), "\n"),+)));)+
-    };
+pub(crate) use arguments::{Arguments, Fields};
+use redrive_sql::{SqlFile, Statement};
+
+/// A script, and the hash by which a server that has cached it knows it.
+pub(crate) struct Script {
+    text: Statement,
+    hash: OnceLock<String>,
 }
 
-/// A script's text and the name that the server knows it by.
-pub(crate) struct Source {
-    pub(crate) text: &'static str,
-    pub(crate) hash: String,
-}
+impl Script {
+    const fn new(text: Statement) -> Self {
+        Self { text, hash: OnceLock::new() }
+    }
 
-impl Source {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: Script::new(text).get_hash().to_owned() }
+    pub(crate) fn text(&self) -> &str {
+        self.text.text()
+    }
+
+    pub(crate) fn hash(&self) -> &str {
+        self.hash.get_or_init(|| redis::Script::new(self.text()).get_hash().to_owned())
     }
 }
 
+/// A script starts with the libraries that it uses: `{job} {lease}` stands for `lua/lib/job.lua` and `lua/lib/lease.lua`.
+const LIBRARIES: &[(&str, &str)] = &[
+    ("add", include_str!("../lua/lib/add.lua")),
+    ("job_tree", include_str!("../lua/lib/job_tree.lua")),
+    ("job", include_str!("../lua/lib/job.lua")),
+    ("lease", include_str!("../lua/lib/lease.lua")),
+    ("make_due", include_str!("../lua/lib/make_due.lua")),
+    ("remove", include_str!("../lua/lib/remove.lua")),
+    ("take_signal", include_str!("../lua/lib/take_signal.lua")),
+    ("waits", include_str!("../lua/lib/waits.lua")),
+    ("walk", include_str!("../lua/lib/walk.lua")),
+];
+
+macro_rules! scripts {
+    ($($file:literal { $($constant:ident: $name:literal;)+ })+) => {
+        $($(pub(crate) static $constant: Script = Script::new(
+            SqlFile::new(include_str!(concat!("../lua/", $file, ".lua")), LIBRARIES).statement($name),
+        );)+)+
+    };
+}
+
 scripts! {
-    ATTEMPTS: ["shard", "attempts"];
-    AWAITS: ["shard", "awaits"];
-    CANCEL: ["shard", "closing", "cancel"];
-    CLAIM: ["shard", "merge", "lease", "claim"];
-    CLOSE: ["shard", "closing", "close"];
-    COMPLETE: ["shard", "complete"];
-    DISCARD: ["shard", "remove", "discard"];
-    ENQUEUE: ["shard", "known", "add", "enqueue"];
-    EXPORT: ["shard", "export"];
-    EXTEND: ["shard", "extend"];
-    FIND: ["shard", "known", "find"];
-    FORGET: ["shard", "forget"];
-    GET: ["shard", "get"];
-    HEADS: ["shard", "heads"];
-    HOLD: ["shard", "hold"];
-    IDS: ["shard", "ids"];
-    IMPORT: ["shard", "remove", "import"];
-    LIST: ["shard", "list"];
-    LOCATE: ["shard", "locate"];
-    LOCK: ["lock"];
-    LOOK: ["shard", "merge", "look"];
-    PENDING_SIGNALS: ["shard", "pending_signals"];
-    PROMISE: ["shard", "promise"];
-    PROMISES: ["shard", "promises"];
-    PRUNE: ["shard", "remove", "prune"];
-    RECALL: ["shard", "recall"];
-    RECLAIM: ["shard", "lease", "reclaim"];
-    RECORD_IMPORT: ["record_import"];
-    RECORD_SCAN: ["record_scan"];
-    RECORD_WRITE: ["record_write"];
-    REDRIVE: ["shard", "redrive"];
-    REMEMBER: ["shard", "known", "add", "signals", "remember"];
-    RESUME: ["shard", "closing", "go_on", "awaited", "resume"];
-    RUN_NOW: ["shard", "run_now"];
-    SEAL: ["shard", "seal"];
-    SETTLE: ["shard", "known", "add", "closing", "settle"];
-    SET_ASIDE: ["shard", "signals", "set_aside"];
-    SIGNAL: ["shard", "signal"];
-    STATS: ["shard", "stats"];
-    TAKE: ["shard", "lease", "take"];
-    TAKE_TURNS: ["shard", "go_on", "take_turns"];
-    TURNS: ["shard", "turns"];
-    UNHOLD: ["shard", "closing", "go_on", "awaited", "unhold"];
-    UNLOCK: ["unlock"];
+    "lifecycle" {
+        ENQUEUE: "enqueue";
+        FIND: "find";
+        LANE_HEADS: "lane_heads";
+        CLAIM: "claim";
+        SETTLE: "settle";
+        SETTLE_SUCCESSES: "settle_successes";
+        EXTEND: "extend";
+        RECLAIM: "reclaim";
+        PRUNE: "prune";
+    }
+    "limits" {
+        LOCK: "lock";
+        UNLOCK: "unlock";
+        CANDIDATES: "candidates";
+        APPLY_ADMISSIONS: "apply_admissions";
+        SCOPE_STATE: "scope_state";
+        GRANT_SLOTS: "grant_slots";
+    }
+    "operate" {
+        CANCEL: "cancel";
+        CANCEL_DESCENDANTS: "cancel_descendants";
+        REDRIVE: "redrive";
+        RUN_NOW: "run_now";
+        DISCARD: "discard";
+        PAUSE: "pause";
+        UNPAUSE: "unpause";
+    }
+    "steps" {
+        RECALL: "recall";
+        REMEMBER: "remember";
+        FORGET: "forget";
+        SIGNAL: "signal";
+        PENDING_SIGNALS: "pending_signals";
+        SKIP_SIGNALS: "skip_signals";
+        WAITING: "waiting";
+        RESUME: "resume";
+    }
+    "read" {
+        GET: "get";
+        LIST: "list";
+        ATTEMPTS: "attempts";
+        STATS: "stats";
+        LOCATE: "locate";
+    }
+    "records" {
+        RECORD_WRITE: "write";
+        RECORD_SCAN: "scan";
+        RECORD_IMPORT: "import";
+    }
+    "transfer" {
+        IDS: "ids";
+        EXPORT: "export";
+        IMPORT: "import";
+        EXPORT_RESERVED_KEYS: "export_reserved_keys";
+        IMPORT_RESERVED_KEYS: "import_reserved_keys";
+        SEAL: "seal";
+    }
 }

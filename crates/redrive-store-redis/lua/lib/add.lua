@@ -1,4 +1,14 @@
--- Adds a job once: by its id, its key and its unique key. Answers what came of it and the job it led to.
+-- Adds a job. A job with the same id, idempotency key or unique key is not added again.
+-- Returns 'created', 'existing', 'conflict' or 'replaced', and the id of the job that is now stored.
+
+-- Finds the job with an idempotency key: 'existing' if its fingerprint is the same, else 'conflict'.
+local function key_holder(tenant, key, print)
+  local known = call('GET', P .. 'key:' .. tenant .. '\31' .. key)
+  if not known then return nil end
+  local id, known_print = known:match('^(%x+):(.*)$')
+  return known_print == print and 'existing' or 'conflict', id
+end
+
 local lanes_known = {}
 
 local function due_at(start)
@@ -8,14 +18,14 @@ local function due_at(start)
   return value
 end
 
--- Lets a job that has never been claimed do what is asked for now.
+-- Replaces the input of a job that has never been claimed.
 local function replace(id, row, new, due)
   local fields = { policy = new.policy, payload = new.payload, due = due, began = due }
   for _, field in ipairs({ 'subject', 'metadata', 'timeout', 'lease' }) do fields[field] = new[field] or false end
   change(id, row, fields)
 end
 
--- Who has a unique key, if that stands in the way of `new`.
+-- Applies the rule of a unique key: returns an answer if the job that holds the key keeps `new` from being added.
 local function unique_holder(name, new, due)
   local holder = call('GET', name)
   if not holder then return nil end
@@ -32,8 +42,8 @@ local function unique_holder(name, new, due)
   return 'replaced', id
 end
 
--- Jobs whose turn has not come are passed over among the arguments.
-local function pass_over(jobs)
+-- Skips the arguments of jobs that are not added.
+local function skip_jobs(jobs)
   for _ = 1, jobs do
     at = at + 6
     local extras = tonumber(arg())
@@ -41,14 +51,14 @@ local function pass_over(jobs)
   end
 end
 
--- Enters a job that nothing in the script can find or count before it ends.
-local function enter_plain(id, lane, due)
+-- Indexes a job that nothing else in the script reads.
+local function index_plain(id, lane, due)
   if not lanes_known[lane] then
     lanes_known[lane] = true
     call('SADD', P .. 'lanes', lane)
   end
-  later_add(P .. 'due:' .. lane, due, id)
-  later_add(P .. 'ids', 0, id)
+  add_later(P .. 'due:' .. lane, due, id)
+  add_later(P .. 'ids', 0, id)
   count(lane, '0', 1)
 end
 
@@ -70,10 +80,10 @@ local function add()
     return 'existing', id
   end
   if extras == '0' then
-    -- As most are.
+    -- The common case: no keys, no parent.
     call('HSET', P .. 'job:' .. id, 'state', '0', 'lane', lane, 'tenant', tenant, 'policy', policy, 'payload', payload,
       'created', NOW, 'began', due, 'due', due)
-    enter_plain(id, lane, due)
+    index_plain(id, lane, due)
     return 'created', id
   end
   local row = { state = '0', lane = lane, tenant = tenant, policy = policy, payload = payload }
@@ -96,11 +106,11 @@ local function add()
   row.created, row.began, row.due = NOW, due, due
   write(id, row)
   if not (row.unique or row.scope or row.parent) then
-    enter_plain(id, lane, due)
+    index_plain(id, lane, due)
     return 'created', id
   end
   call('ZADD', P .. 'ids', 0, id)
-  place(id, row)
-  update_family(id, row, NO_CHILD, standing(row))
+  index(id, row)
+  update_parent(id, row, NO_CHILD, child_counts(row))
   return 'created', id
 end

@@ -1,50 +1,50 @@
--- Leases a job that is due: running, one more attempt, one more epoch, in the same write.
+-- Leases a due job: the state becomes running, and attempt and epoch grow by one, in the same write.
 local leased = {}
 
-local function one_more(n)
+local function plus_one(n)
   if not n then return '1' end
   return whole((tonumber(n) or 0) + 1)
 end
 
--- A leased row as it is handed out: what was there, and what has changed but for what is the same for all.
-local function hand_out(id, flat, attempt, epoch, lease_until)
+-- Adds a job to the reply: its row before the lease, and the fields that changed and differ between jobs.
+local function add_to_reply(id, flat, attempt, epoch, lease_until)
   local n = #leased
   leased[n + 1], leased[n + 2], leased[n + 3], leased[n + 4], leased[n + 5] = id, flat, attempt, epoch, lease_until
 end
 
 local function lease(id, row, flat, worker, claim, span)
-  local attempt, epoch = one_more(row.attempt), one_more(row.epoch)
+  local attempt, epoch = plus_one(row.attempt), plus_one(row.epoch)
   local lease_until = whole(now + (tonumber(row.lease) or tonumber(span)))
   change(id, row, {
     state = '2', attempt = attempt, epoch = epoch, started = NOW, lease_until = lease_until, worker = worker, claim = claim,
     awaits = false,
   })
-  hand_out(id, flat, attempt, epoch, lease_until)
+  add_to_reply(id, flat, attempt, epoch, lease_until)
 end
 
--- The same for one that no key bounds: its entries move with those of all others, at the end.
-local LOOKED_AT = { attempt = true, epoch = true, lease = true, scope = true, awaits = true, state = true }
-local function lease_free(id, lane, worker, claim, span)
+-- The same for a job without a partition key, with fewer commands. Returns false, and changes nothing, if the job has a key.
+local FIELDS = { attempt = true, epoch = true, lease = true, scope = true, awaits = true, state = true }
+local function lease_without_key(id, lane, worker, claim, span)
   local flat = call('HGETALL', P .. 'job:' .. id)
   local row = {}
   for i = 1, #flat, 2 do
-    if LOOKED_AT[flat[i]] then row[flat[i]] = flat[i + 1] end
+    if FIELDS[flat[i]] then row[flat[i]] = flat[i + 1] end
   end
   if row.scope then return false end
-  local attempt, epoch, lease_until = one_more(row.attempt), one_more(row.epoch), span
+  local attempt, epoch, lease_until = plus_one(row.attempt), plus_one(row.epoch), span
   if row.lease then lease_until = whole(now + (tonumber(row.lease) or 0)) end
   call('HSET', P .. 'job:' .. id, 'state', '2', 'attempt', attempt, 'epoch', epoch, 'started', NOW,
     'lease_until', lease_until, 'worker', worker, 'claim', claim)
-  -- Whatever is damaged, it was found here.
+  -- The row is damaged. Keep the lane in which it was found, so that it can be settled.
   if #flat == 0 then call('HSET', P .. 'job:' .. id, 'lane', lane) end
   if row.awaits then
     call('HDEL', P .. 'job:' .. id, 'awaits')
-    later_remove(P .. 'awaits', id)
+    remove_later(P .. 'awaits', id)
   end
-  later_remove(P .. 'due:' .. lane, id)
-  later_add(P .. 'leases', lease_until, id)
+  remove_later(P .. 'due:' .. lane, id)
+  add_later(P .. 'leases', lease_until, id)
   count(lane, row.state or '0', -1)
   count(lane, '2', 1)
-  hand_out(id, flat, attempt, epoch, lease_until)
+  add_to_reply(id, flat, attempt, epoch, lease_until)
   return true
 end

@@ -1,12 +1,12 @@
--- Removes a job with all that belongs to it; a unique key stays for as long as it was promised.
+-- Removes a job with its attempts, steps, signals and keys. A unique key that was reserved for longer stays reserved.
 local function remove(id, row)
-  unplace(id, row)
-  update_family(id, row, standing(row), NO_CHILD)
+  unindex(id, row)
+  update_parent(id, row, child_counts(row), NO_CHILD)
   call('DEL', P .. 'job:' .. id, P .. 'attempts:' .. id, P .. 'steps:' .. id, P .. 'signals:' .. id)
   call('ZREM', P .. 'ids', id)
   if row.key then call('DEL', P .. 'key:' .. row.tenant .. '\31' .. row.key) end
   if row.parent then
-    -- Earlier versions listed ended children as well, and kept counts of zero.
+    -- Earlier versions also listed children that had ended, and kept counts of zero.
     call('SREM', P .. 'children:' .. row.parent, id)
     local live = row.branch .. ':live'
     if call('HGET', P .. 'family:' .. row.parent, live) == '0' then call('HDEL', P .. 'family:' .. row.parent, live) end
@@ -18,9 +18,9 @@ local function remove(id, row)
       if till == '' or tonumber(till) <= now then
         call('DEL', name)
       else
-        call('ZADD', P .. 'promises', till, id)
-        call('HSET', P .. 'promised', id, row.unique)
-        if given == '' then call('PEXPIREAT', name, till) end
+        call('ZADD', P .. 'reserved_until', till, id)
+        call('HSET', P .. 'reserved_keys', id, row.unique)
+        if test_clock == '' then call('PEXPIREAT', name, till) end
       end
     end
   end

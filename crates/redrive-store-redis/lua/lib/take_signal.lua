@@ -1,5 +1,5 @@
--- Takes a signal of a job by its id, and forgets what it said; false if it is gone or was taken before.
-local function take(id, signal)
+-- Takes a signal of a job by its id, and drops its value. Returns false if the signal is gone or was taken before.
+local function take_signal(id, signal)
   for place, each in ipairs(call('LRANGE', P .. 'signals:' .. id, 0, -1)) do
     local of, taken, name = each:match('^([^\31]*)\31(%d)\31([^\31]*)')
     if of == signal then

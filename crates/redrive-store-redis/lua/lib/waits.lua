@@ -1,4 +1,4 @@
--- Resumes a job if what it waits for has come.
+-- Resumes a job if its wait condition is met.
 local function parts_of(awaits)
   local several = awaits:match('^any:(.*)$')
   if not several then return { awaits } end
@@ -21,8 +21,8 @@ local function family_count(id, branch, what)
   return tonumber(call('HGET', P .. 'family:' .. id, branch .. ':' .. what) or 0)
 end
 
--- Whether a wait is over, which fan-outs it is for, and those of them of which too many children have failed.
-local function look_at(id, row)
+-- Returns whether the wait is over, the fan-outs that it waits for, and those of them in which too many children have failed.
+local function check_wait(id, row)
   local over, branches, failed, names = false, {}, {}, {}
   for _, part in ipairs(parts_of(row.awaits)) do
     local name = part:match('^signal:(.*)$')
@@ -41,28 +41,29 @@ local function look_at(id, row)
   return over or has_signal(id, names), branches, failed
 end
 
--- Ends the other children of fan-outs that have failed. False if some are left, or if those whose turn has come by that go first.
-local function end_failed(id, failed)
+-- Cancels the other children of fan-outs that have failed. Returns false if some are left, or if slots became free, which the caller
+-- has to grant first.
+local function cancel_failed(id, failed)
   local before, done = budget, true
-  for _, branch in ipairs(failed) do done = end_children(id, branch) and done end
-  if marked and budget < before then work_off() end
+  for _, branch in ipairs(failed) do done = cancel_children(id, branch) and done end
+  if marked and budget < before then cancel_marked() end
   return done and #freed == 0
 end
 
--- Answers `yes`, `no`, the turn that the job waits for, or `more`: ask again.
+-- Returns 'yes', 'no', the slot that the job waits for, or 'more': the caller has to ask again.
 local function resume_one(id, row)
   local awaits = row.awaits
   if not awaits then return 'no' end
-  if awaits == 'turn' then return turn_of(row) end
-  local over, branches, failed = look_at(id, row)
+  if awaits == 'turn' then return slot_wait(row) end
+  local over, branches, failed = check_wait(id, row)
   if not over then return 'no' end
   if #failed > 0 then
-    if not end_failed(id, failed) then return 'more' end
-    -- It may stand below itself, and have ended.
+    if not cancel_failed(id, failed) then return 'more' end
+    -- A job may be its own descendant, so it may have ended just now.
     row = read(id)
   end
-  local ahead = false
-  for _, branch in ipairs(branches) do ahead = ahead or family_count(id, branch, 'live') > 0 end
-  go_on(id, row, awaits, ahead)
+  local before_children = false
+  for _, branch in ipairs(branches) do before_children = before_children or family_count(id, branch, 'live') > 0 end
+  make_due(id, row, awaits, before_children)
   return 'yes'
 end

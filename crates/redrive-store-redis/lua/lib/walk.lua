@@ -1,4 +1,5 @@
--- Walks through the due jobs of lanes of one priority, earliest due first, ties by id. Reads each lane in pieces.
+-- Returns an iterator over the due jobs of several lanes of one priority: earliest due time first, ties by id. It reads each lane in
+-- pieces, so that a claim of a few jobs does not read a long lane.
 local PIECE = 64
 local function walk(lanes, most)
   local streams = {}
@@ -25,8 +26,8 @@ local function walk(lanes, most)
   end
 end
 
--- When the first job of each lane is due, flat.
-local function heads(asked)
+-- A flat list of lanes, each followed by the due time of its first job.
+local function lane_heads(asked)
   local all = {}
   for _, lanes in ipairs(asked) do
     for _, lane in ipairs(lanes) do
@@ -40,8 +41,8 @@ local function heads(asked)
   return all
 end
 
--- The lanes asked for, by priority, as they come: the highest first.
-local function levels()
+-- Reads the requested lanes from the arguments, and groups them by priority. The caller sends the highest priority first.
+local function lanes_by_priority()
   local all, last = {}, nil
   for _ = 1, tonumber(arg()) do
     local lane = arg()

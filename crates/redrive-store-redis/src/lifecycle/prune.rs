@@ -1,14 +1,14 @@
-//! Removes what has been kept for long enough.
+//! Removes ended jobs whose retention has passed.
 
 use redrive_core::StoreError;
 use redrive_core::store::Retention;
 
-use crate::open::Inner;
-use crate::{answer, script};
+use crate::inner::Inner;
+use crate::script::{self, reply};
 
 pub(crate) async fn prune(inner: &Inner, retention: Retention, limit: usize) -> Result<usize, StoreError> {
     let mut removed = 0;
-    for partition in inner.in_turn() {
+    for shard in inner.rotated_shards() {
         if removed == limit {
             break;
         }
@@ -18,7 +18,7 @@ pub(crate) async fn prune(inner: &Inner, retention: Retention, limit: usize) -> 
             arguments.text(state.code());
             arguments.text(kept.as_millis());
         }
-        removed += answer::number::<usize>(inner.run(&script::PRUNE, partition, arguments).await?)?;
+        removed += reply::number::<usize>(inner.run(&script::PRUNE, shard, arguments).await?)?;
     }
     Ok(removed)
 }

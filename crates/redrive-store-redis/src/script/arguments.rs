@@ -1,17 +1,17 @@
-//! The arguments of a script.
+//! Writes the arguments of scripts.
 
 use std::fmt;
 
 use redrive_core::{JobId, Lease};
 
-use crate::open::Inner;
+use crate::inner::Inner;
 
-/// The arguments of a script, which it reads one after the other.
+/// The arguments of a script, in the order in which it reads them.
 #[derive(Debug, Clone)]
 pub(crate) struct Arguments(pub(crate) Vec<Vec<u8>>);
 
 impl Arguments {
-    /// Those of a script that has no clock.
+    /// No arguments, for a script that does not read the time.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -32,26 +32,36 @@ impl Arguments {
         self.text(id.0.simple());
     }
 
+    /// An id, or an empty text.
+    pub(crate) fn optional_id(&mut self, id: Option<JobId>) {
+        self.text(id.map(|id| id.0.simple().to_string()).unwrap_or_default());
+    }
+
+    /// The number of ids, then the ids.
+    pub(crate) fn ids(&mut self, ids: &[JobId]) {
+        self.count(ids.len());
+        ids.iter().for_each(|id| self.id(*id));
+    }
+
     pub(crate) fn lease(&mut self, inner: &Inner, lease: Lease) {
         self.id(lease.id);
         self.text(lease.epoch);
-        self.text(inner.claim_of(lease));
+        self.text(inner.claim_number(lease));
     }
 
-    /// A field and its value, if it has one.
-    pub(crate) fn extend(&mut self, fields: Fields) {
+    /// The number of fields, then each name and value.
+    pub(crate) fn fields(&mut self, fields: Fields) {
         self.count(fields.0.len());
-        for (field, value) in fields.0 {
-            self.0.push(field.as_bytes().to_vec());
-            self.0.push(value);
-        }
+        self.push_fields(fields);
     }
-}
 
-impl Arguments {
-    /// All fields of a row, as a list.
-    pub(crate) fn flat(&mut self, fields: Fields) {
+    /// The number of names and values together, then each name and value.
+    pub(crate) fn flat_fields(&mut self, fields: Fields) {
         self.count(2 * fields.0.len());
+        self.push_fields(fields);
+    }
+
+    fn push_fields(&mut self, fields: Fields) {
         for (field, value) in fields.0 {
             self.0.push(field.as_bytes().to_vec());
             self.0.push(value);
@@ -59,7 +69,7 @@ impl Arguments {
     }
 }
 
-/// Fields of a row by name.
+/// Fields of a row, by name. A field without a value is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Fields(Vec<(&'static str, Vec<u8>)>);
 

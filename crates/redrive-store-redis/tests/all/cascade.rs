@@ -1,5 +1,4 @@
-//! A job that ends early ends everything below it, however large the tree is, whoever adds to it meanwhile, and whatever breaks
-//! in between.
+//! A job that ends early ends all its descendants: in large trees, in trees that grow at the same time, and after crashes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::policy::presets;
-use redrive_core::steps::{Await, Memory, Remembered, Step, StepKind, Steps};
-use redrive_core::store::{Cancelled, ClaimRequest, Filter, PageRequest, Redriven, Settlement};
+use redrive_core::steps::{NewStep, RememberResult, Step, StepKind, Steps, WaitCondition};
+use redrive_core::store::{CancelResult, ClaimRequest, Filter, PageRequest, RedriveResult, Settlement};
 use redrive_core::{
     IdempotencyKey, Job, JobId, Kind, Lease, NewJob, Parent, PolicyRef, Queue, Reason, State, StepName,
     Store, Transfer, Verdict, Wait, WorkerId, catalog,
@@ -21,7 +20,7 @@ use redrive_testkit::servers::{Proxy, Redis};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// Jobs that one script may end.
+/// The maximum number of jobs that one script may end.
 const ENDS_MAX: usize = 1_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,23 +34,25 @@ async fn a_tree_cancelled_while_it_grows_keeps_no_live_job() {
     for tree in 0..25 {
         let queue = Queue::new(format!("tree-{tree}")).expect("legal");
         let root = NewJob { queue: queue.clone(), ..new_job(&policy) };
-        let growth = Arc::new(Growth { wanted: tree, ..Growth::default() });
+        let growth = Arc::new(Growth { fan_outs_wanted: tree, ..Growth::default() });
         stores[0].enqueue(vec![root.clone()]).await.expect("enqueued");
         let growing: Vec<_> = stores[1..]
             .iter()
             .map(|store| tokio::spawn(growth.clone().grow(store.clone(), root.clone())))
             .collect();
         growth.is_enough.notified().await;
-        assert_ne!(stores[0].cancel(vec![root.id]).await.expect("cancelled"), [Cancelled::NotFound]);
+        assert_ne!(stores[0].cancel(vec![root.id]).await.expect("cancelled"), [CancelResult::NotFound]);
         growth.is_cancelled.store(true, Ordering::SeqCst);
         for grower in growing {
             grower.await.expect("no panic");
         }
         let mut running = Vec::new();
         for job in jobs(&stores[0], &queue).await {
-            let is_told = job.state == State::Running && job.cancel_requested;
-            assert!(job.state.is_final() || is_told, "tree {tree}: {job:?}");
-            running.extend(is_told.then(|| Settlement::new(job.lease(), Verdict::Retry(Duration::ZERO))));
+            let is_asked_to_stop = job.state == State::Running && job.cancel_requested;
+            assert!(job.state.is_final() || is_asked_to_stop, "tree {tree}: {job:?}");
+            running.extend(
+                is_asked_to_stop.then(|| Settlement::new(job.lease(), Verdict::Retry(Duration::ZERO))),
+            );
         }
         stores[1].settle(running).await.expect("settled");
         let live = jobs(&stores[0], &queue).await.into_iter().find(|job| !job.state.is_final());
@@ -62,9 +63,9 @@ async fn a_tree_cancelled_while_it_grows_keeps_no_live_job() {
 /// A tree that several growers add to until it is cancelled.
 #[derive(Default)]
 struct Growth {
-    /// Fan-outs to wait for.
-    wanted: usize,
-    made: AtomicUsize,
+    /// The number of fan-outs after which `is_enough` is notified.
+    fan_outs_wanted: usize,
+    fan_outs: AtomicUsize,
     is_enough: Notify,
     is_cancelled: AtomicBool,
 }
@@ -80,15 +81,15 @@ impl Growth {
             }
             for (n, job) in claimed.into_iter().enumerate() {
                 let children = children(&like, job.id, 2);
-                let memory = Memory { children, ..Memory::new(job.lease(), step()) };
-                let remembered = store.remember(vec![memory]).await.expect("remembered").remove(0);
-                let is_kept = matches!(remembered, Remembered::Kept(_));
+                let new_step = NewStep { children, ..NewStep::new(job.lease(), step()) };
+                let remembered = store.remember(vec![new_step]).await.expect("remembered").remove(0);
+                let is_kept = matches!(remembered, RememberResult::Stored(_));
                 assert!(!(is_kept && is_cancelled), "a job of a cancelled tree gets children");
                 if n % 2 == 0 {
-                    let until = Await::Children { branch: 0, failures_max: 0 };
+                    let until = WaitCondition::Children { branch: 0, failures_max: 0 };
                     settle(&store, job.lease(), Verdict::Wait(Wait::until(until))).await;
                 }
-                if self.made.fetch_add(1, Ordering::SeqCst) == self.wanted {
+                if self.fan_outs.fetch_add(1, Ordering::SeqCst) == self.fan_outs_wanted {
                     self.is_enough.notify_one();
                 }
             }
@@ -108,20 +109,21 @@ async fn no_script_ends_more_than_a_thousand_jobs_of_a_large_tree() {
         enqueue(&store, &children(&root, child.id, 1_000)).await;
     }
     let monitor = Monitor::start(&server);
-    assert_eq!(store.cancel(vec![root.id]).await.expect("cancelled"), [Cancelled::Done]);
+    assert_eq!(store.cancel(vec![root.id]).await.expect("cancelled"), [CancelResult::Done]);
     let by_script = monitor.ended_by_script(&server);
     assert_eq!(store.stats().await.expect("stats").in_state(State::Cancelled), 10_000);
     assert_eq!(by_script.iter().sum::<usize>(), 10_000, "{by_script:?}");
     assert!(by_script.iter().all(|ended| *ended <= ENDS_MAX), "{by_script:?}");
 }
 
-/// Hears every command that a server runs.
+/// Reads every command that a server runs, with MONITOR.
 struct Monitor(BufReader<TcpStream>);
 
 impl Monitor {
     fn start(server: &Redis) -> Self {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it takes connections");
-        stream.write_all(b"MONITOR\r\n").expect("it listens");
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts connections");
+        stream.write_all(b"MONITOR\r\n").expect("the command can be sent");
         let mut monitor = Self(BufReader::new(stream));
         assert_eq!(monitor.line(), "+OK");
         monitor
@@ -129,11 +131,11 @@ impl Monitor {
 
     fn line(&mut self) -> String {
         let mut bytes = Vec::new();
-        self.0.read_until(b'\n', &mut bytes).expect("it goes on");
+        self.0.read_until(b'\n', &mut bytes).expect("the server sends a line");
         String::from_utf8_lossy(&bytes).trim_end().to_owned()
     }
 
-    /// How many jobs each script has ended as cancelled, of those that ended any.
+    /// How many jobs each script has cancelled, without scripts that cancelled none.
     fn ended_by_script(mut self, server: &Redis) -> Vec<usize> {
         server.run(&["ECHO", "the end"]);
         let (mut scripts, mut ended) = (Vec::new(), 0);
@@ -152,7 +154,7 @@ impl Monitor {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_ends_what_a_crash_left_below_a_cancelled_job() {
+async fn a_sweep_ends_the_descendants_that_a_crash_left_live() {
     let server = Redis::start();
     let store = open(&server.address()).await;
     let (parent, children) = dead_with_live_children(&store).await;
@@ -160,7 +162,7 @@ async fn a_sweep_ends_what_a_crash_left_below_a_cancelled_job() {
     assert_eq!(
         states(&store, &children).await,
         [(State::Pending, 3)].into(),
-        "nothing says that they are to end"
+        "no mark says that they must end"
     );
     leave_mark(&server, parent);
     store.sweep(None, 100).await.expect("swept");
@@ -169,19 +171,19 @@ async fn a_sweep_ends_what_a_crash_left_below_a_cancelled_job() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_of_a_redriven_job_ends_nothing() {
+async fn the_mark_of_a_redriven_job_is_ignored() {
     let server = Redis::start();
     let store = open(&server.address()).await;
     let (parent, children) = dead_with_live_children(&store).await;
     leave_mark(&server, parent);
-    assert_eq!(store.redrive(vec![parent]).await.expect("redriven"), [Redriven::Done]);
+    assert_eq!(store.redrive(vec![parent]).await.expect("redriven"), [RedriveResult::Done]);
     store.sweep(None, 100).await.expect("swept");
     assert_eq!(states(&store, &children).await, [(State::Pending, 3)].into());
     assert_eq!(server.run(&["KEYS", "*:closing"]), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_of_a_discarded_job_still_counts() {
+async fn the_mark_of_a_discarded_job_stays_valid() {
     let server = Redis::start();
     let store = open(&server.address()).await;
     let (parent, children) = dead_with_live_children(&store).await;
@@ -191,19 +193,19 @@ async fn a_mark_of_a_discarded_job_still_counts() {
     assert_eq!(states(&store, &children).await, [(State::Cancelled, 3)].into());
 }
 
-/// Parcels have no marks, so what is left to end ends before anything is exported.
+/// Marks are not exported, so marked descendants end before the export starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_ends_what_a_crash_left_below_a_dead_job() {
+async fn an_export_first_ends_the_descendants_that_a_crash_left_live() {
     let server = Redis::start();
     let store = open(&server.address()).await;
     let (parent, _) = dead_with_live_children(&store).await;
     leave_mark(&server, parent);
     let exported = store.export(None, 100).await.expect("exported");
-    let states: Vec<State> = exported.parcels.iter().map(|parcel| parcel.job.state).collect();
+    let states: Vec<State> = exported.jobs.iter().map(|snapshot| snapshot.job.state).collect();
     assert_eq!(states, [State::Dead, State::Cancelled, State::Cancelled, State::Cancelled]);
 }
 
-/// A dead job with children that were added later, as a crash between the two would leave them.
+/// A dead job with live children, as a crash leaves them between two scripts.
 async fn dead_with_live_children(store: &RedisStore) -> (JobId, Vec<JobId>) {
     let parent = new_job(&policy(store).await);
     enqueue(store, std::slice::from_ref(&parent)).await;
@@ -214,14 +216,14 @@ async fn dead_with_live_children(store: &RedisStore) -> (JobId, Vec<JobId>) {
     (parent.id, ids(&children))
 }
 
-/// Writes what the first of several scripts would have written.
+/// Writes the mark that the first of several scripts writes.
 fn leave_mark(server: &Redis, id: JobId) {
     let id = id.0.simple().to_string();
     let key = server.run(&["KEYS", &format!("*:children:{id}")]);
     server.run(&["SADD", &key.replace(&format!("children:{id}"), "closing"), &id]);
 }
 
-/// The connection breaks after the first of several scripts: a sweep of another node does the rest.
+/// The connection breaks after the first of several scripts. A sweep of another node does the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sweep_finishes_a_cancel_whose_node_was_cut_off() {
     let server = Redis::start();
@@ -232,7 +234,7 @@ async fn a_sweep_finishes_a_cancel_whose_node_was_cut_off() {
     enqueue(&cut_off, std::slice::from_ref(&parent)).await;
     let children = children(&parent, parent.id, 2_500);
     enqueue(&cut_off, &children).await;
-    // The server knows the script from here on.
+    // From here on the server has cached the script.
     cut_off.cancel(vec![JobId(Uuid::now_v7())]).await.expect("cancelled");
     proxy.cut_after_request(parent.id.0.simple().to_string().as_bytes());
     cut_off.cancel(vec![parent.id]).await.expect_err("the connection breaks");
@@ -242,7 +244,7 @@ async fn a_sweep_finishes_a_cancel_whose_node_was_cut_off() {
     assert_eq!(states(&other, &ids(&children)).await, [(State::Cancelled, 2_500)].into());
 }
 
-/// The same for a parent that goes on because a child has failed: it does not go on before its other children have ended.
+/// The same for a parent that resumes because a child has failed: it does not resume before its other children have ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sweep_finishes_a_resume_whose_node_was_cut_off() {
     let server = Redis::start();
@@ -254,7 +256,7 @@ async fn a_sweep_finishes_a_resume_whose_node_was_cut_off() {
     let lease = claim(&cut_off, &parent.queue, 1).await[0].lease();
     let children = children(&parent, parent.id, 2_500);
     enqueue(&cut_off, &children).await;
-    let until = Await::Children { branch: 0, failures_max: 0 };
+    let until = WaitCondition::Children { branch: 0, failures_max: 0 };
     settle(&cut_off, lease, Verdict::Wait(Wait::until(until))).await;
     assert_eq!(cut_off.resume(vec![parent.id]).await.expect("resumed"), [false]);
     let failed = claim(&cut_off, &parent.queue, 1).await[0].lease();
@@ -273,26 +275,26 @@ async fn a_sweep_finishes_a_resume_whose_node_was_cut_off() {
     );
 }
 
-/// Jobs are spread as widely as they can be, and still children are where their parent is.
+/// Even with `spread_by=key`, children are in the shard of their parent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_lands_with_a_parent_of_its_own_batch() {
+async fn a_child_goes_to_the_shard_of_a_parent_in_the_same_batch() {
     let server = Redis::start();
     let store = open(&format!("{}?spread_by=key", server.address())).await;
     let policy = policy(&store).await;
     for n in 0..8 {
         let parent = new_job(&policy).with_key(IdempotencyKey::new(format!("p{n}")).expect("legal"));
         let child = NewJob { parent: Some(Parent::new(parent.id, 0)), ..new_job(&policy) };
-        let below = NewJob { parent: Some(Parent::new(child.id, 0)), ..new_job(&policy) };
-        let tree = ids(&[parent.clone(), child.clone(), below.clone()]);
-        enqueue(&store, &[parent, child, below]).await;
+        let grandchild = NewJob { parent: Some(Parent::new(child.id, 0)), ..new_job(&policy) };
+        let tree = ids(&[parent.clone(), child.clone(), grandchild.clone()]);
+        enqueue(&store, &[parent, child, grandchild]).await;
         store.cancel(vec![tree[0]]).await.expect("cancelled");
         assert_eq!(states(&store, &tree).await, [(State::Cancelled, 3)].into(), "tree {n}");
     }
 }
 
-/// Earlier versions kept ended children in the list of those that end with their parent.
+/// Earlier versions also listed ended children among those that end with their parent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ended_children_in_a_list_of_an_earlier_version_stay_as_they_are() {
+async fn ended_children_that_an_earlier_version_listed_do_not_change() {
     let server = Redis::start();
     let store = open(&server.address()).await;
     let parent = new_job(&policy(&store).await);
@@ -311,11 +313,11 @@ async fn ended_children_in_a_list_of_an_earlier_version_stay_as_they_are() {
 }
 
 async fn open(address: &str) -> RedisStore {
-    RedisStore::open(address, Options::default()).await.expect("it opens")
+    RedisStore::open(address, Options::default()).await.expect("the store opens")
 }
 
 async fn policy(store: &RedisStore) -> PolicyRef {
-    catalog::put_inline(store, &presets::once()).await.expect("stored")
+    catalog::put_inline(store, &presets::once(), redrive_core::Timestamp::default()).await.expect("stored")
 }
 
 fn new_job(policy: &PolicyRef) -> NewJob {
@@ -361,7 +363,7 @@ async fn states(store: &RedisStore, ids: &[JobId]) -> BTreeMap<State, usize> {
     let mut states = BTreeMap::new();
     for some in ids.chunks(BATCH_ITEMS_MAX) {
         for job in store.get(some.to_vec()).await.expect("read") {
-            *states.entry(job.expect("it is there").state).or_default() += 1;
+            *states.entry(job.expect("the job exists").state).or_default() += 1;
         }
     }
     states

@@ -1,13 +1,13 @@
-//! The Redis store passes the suite that every store passes, on a private server.
+//! The Redis store passes the conformance suite of all stores, on a private server.
 
 use redrive_store_redis::{Options, RedisStore};
 use redrive_testkit::ManualClock;
 use redrive_testkit::servers::Redis;
 
-/// A store with nothing in it, spread over so many partitions.
-async fn store(server: &Redis, partitions: usize, clock: ManualClock) -> RedisStore {
+/// An empty store with this number of shards.
+async fn store(server: &Redis, shards: usize, clock: ManualClock) -> RedisStore {
     server.run(&["FLUSHALL"]);
-    let address = format!("{}?partitions={partitions}", server.address());
+    let address = format!("{}?shards={shards}", server.address());
     RedisStore::open(&address, Options::default().with_clock(clock)).await.expect("the store opens")
 }
 
@@ -18,7 +18,7 @@ async fn redis_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_loses_no_wake_up_whatever_the_order() {
+async fn redis_loses_no_wake_up_in_any_interleaving() {
     let server = Redis::start();
     redrive_testkit::interleave(|clock| store(&server, 4, clock)).await;
 }
@@ -30,7 +30,7 @@ fn redis_agrees_with_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_pages_go_on_behind_a_damaged_row() {
+async fn redis_lists_continue_after_a_damaged_row() {
     let server = Redis::start();
     let damages: [&[&str]; 3] =
         [&["HSET", "policy", "nonsense"], &["HDEL", "lane"], &["HSET", "created", "soon"]];

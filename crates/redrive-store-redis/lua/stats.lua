@@ -1,2 +1,0 @@
--- Counts by queue and state.
-return { whole(now), call('HGETALL', P .. 'counts') }
