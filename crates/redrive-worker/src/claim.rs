@@ -1,54 +1,54 @@
-//! Takes due jobs in batches as large as there is room for, and sleeps exactly until there is more to do.
+//! Claims due jobs in batches as large as there are free slots, starts their attempts, and sleeps exactly until more jobs are
+//! due.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
-use redrive_core::store::{ClaimRequest, Claimed, Store, StoreError, Unreadable, Wake};
+use redrive_core::store::{ClaimRequest, ClaimedJobs, Store, StoreError, UnreadableJob, WakeToken};
 use redrive_core::{Job, Outcome, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::Instrument;
 
-use crate::engine::{Causes, Engine, StoreTime};
-use crate::execute::{Attempt, execute};
-use crate::hold::{Flight, lock};
-use crate::node_pause::Intake;
-use crate::settle::Evidence;
+use crate::engine::{Engine, ErrorChain, StoreTime, lock};
+use crate::execute::{RunningAttempt, execute};
+use crate::lease_table::AttemptHandle;
+use crate::node_pause::ClaimPermission;
+use crate::settle::EndedAttempt;
 
-/// How long a claim may be put off for the sake of a larger batch: the least that timers can do.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long a claim may be delayed to make the batch larger. It is the resolution of timers.
+const BATCH_DELAY: Duration = Duration::from_millis(1);
 
-/// The running attempts. Whoever ends the worker takes them out; no more can start then.
-pub(crate) type Attempts = Mutex<Option<JoinSet<()>>>;
+/// The tasks of the running attempts. When the worker is dropped the set is taken out, and no more attempts can start.
+pub(crate) type RunningAttempts = Mutex<Option<JoinSet<()>>>;
 
-/// Claims until the shutdown begins.
-pub(crate) async fn run(engine: Arc<Engine>, attempts: Arc<Attempts>) {
-    // A request without kinds would mean all of them.
+/// Claims jobs until the shutdown begins.
+pub(crate) async fn run(engine: Arc<Engine>, attempts: Arc<RunningAttempts>) {
+    // A request without kinds would claim jobs of every kind.
     if engine.handlers.is_empty() {
         return engine.stop.cancelled().await;
     }
-    let mut pace = Pace::default();
-    while let Some((probe, room)) = pace.intake(&engine).await {
+    let mut pacer = ClaimPacer::default();
+    while let Some(slots) = pacer.wait_for_slots(&engine).await {
         let sent = Instant::now();
-        let limit = if probe.is_some() { 1 } else { room.num_permits() };
-        match claim(&engine, limit).await {
+        match claim(&engine, slots.limit()).await {
             Ok(claimed) => {
-                let rest = pace.rest(&engine, &claimed, sent);
-                start(&engine, &attempts, Slots { room, probe }, claimed).await;
-                rest.sleep(&engine).await;
+                let next = pacer.plan_next(&engine, &claimed, sent);
+                start_attempts(&engine, &attempts, slots, claimed).await;
+                next.wait(&engine).await;
             }
             Err(error) => {
-                drop((room, probe));
-                tracing::error!(error = %Causes(&error), "claim failed");
-                pause(&engine).await;
+                drop(slots);
+                tracing::error!(error = %ErrorChain(&error), "claim failed");
+                wait_after_error(&engine).await;
             }
         }
     }
 }
 
-async fn claim(engine: &Engine, limit: usize) -> Result<Claimed, StoreError> {
+async fn claim(engine: &Engine, limit: usize) -> Result<ClaimedJobs, StoreError> {
     let request = ClaimRequest {
         worker: engine.settings.worker.clone(),
         queues: engine.settings.queues.clone(),
@@ -56,11 +56,11 @@ async fn claim(engine: &Engine, limit: usize) -> Result<Claimed, StoreError> {
         limit,
         lease: engine.settings.lease,
     };
-    engine.intake.claim(request).await
+    engine.intake_store.claim(request).await
 }
 
-/// After an error, whatever the store's own retry has waited: never a hot loop.
-async fn pause(engine: &Engine) {
+/// Waits after an error, even if the store's retries have waited already, so that claims never become a busy loop.
+async fn wait_after_error(engine: &Engine) {
     tokio::select! {
         biased;
         () = engine.stop.cancelled() => {}
@@ -68,162 +68,173 @@ async fn pause(engine: &Engine) {
     }
 }
 
-/// When to claim, and for how many.
-#[derive(Default)]
-struct Pace {
-    last: Option<Instant>,
-    /// Claims in a row that brought nothing although something was due.
-    fruitless: u32,
+/// The slots for the jobs of one claim.
+struct ClaimSlots {
+    permits: OwnedSemaphorePermit,
+    /// The permit of the first job, if that job probes whether the node's problem is over.
+    probe: Option<OwnedSemaphorePermit>,
 }
 
-impl Pace {
-    /// Waits until the node may claim, then sets slots aside; none once the shutdown has begun.
-    async fn intake(&self, engine: &Engine) -> Option<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)> {
+impl ClaimSlots {
+    fn limit(&self) -> usize {
+        if self.probe.is_some() { 1 } else { self.permits.num_permits() }
+    }
+}
+
+/// Decides when to claim, and how many jobs.
+#[derive(Default)]
+struct ClaimPacer {
+    last_claim: Option<Instant>,
+    /// Consecutive claims that returned no job although some were due.
+    empty_claims: u32,
+}
+
+impl ClaimPacer {
+    /// Waits until the node may claim, then reserves slots. Returns none once the shutdown has begun.
+    async fn wait_for_slots(&self, engine: &Engine) -> Option<ClaimSlots> {
         loop {
-            let intake = tokio::select! {
+            let permission = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return None,
-                intake = engine.node_pause.intake() => intake,
+                permission = engine.node_pause.claim_permission() => permission,
             };
-            let room = self.room(engine).await?;
-            match intake {
-                Intake::Probe(probe) => return Some((Some(probe), room)),
-                // The wait for slots may have been long.
-                Intake::Full if engine.node_pause.deferral().is_some() => {}
-                Intake::Full => return Some((None, room)),
+            let permits = tokio::select! {
+                biased;
+                () = engine.stop.cancelled() => return None,
+                permits = self.reserve_slots(engine) => permits?,
+            };
+            match permission {
+                ClaimPermission::Probe(probe) => return Some(ClaimSlots { permits, probe: Some(probe) }),
+                // The wait for slots may have been long, and a problem may have occurred during it.
+                ClaimPermission::Unlimited if engine.node_pause.deferral().is_some() => {}
+                ClaimPermission::Unlimited => return Some(ClaimSlots { permits, probe: None }),
             }
         }
     }
 
-    /// Sets slots aside for the next claim; none once the shutdown has begun.
-    async fn room(&self, engine: &Engine) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = engine.stop.cancelled() => None,
-            room = self.gather(engine) => room,
-        }
-    }
-
-    /// Few free slots are worth a short wait for more: a claim is a write, whether it brings one job or a thousand.
-    async fn gather(&self, engine: &Engine) -> Option<OwnedSemaphorePermit> {
+    /// Reserves the free slots. If few are free, waits briefly for more: a claim costs one write, for one job or a thousand.
+    async fn reserve_slots(&self, engine: &Engine) -> Option<OwnedSemaphorePermit> {
         let slots = &engine.slots;
-        let share = (engine.settings.concurrency / 2).clamp(1, BATCH_ITEMS_MAX);
-        let mut until = self.last.map(|last| last + GATHER);
+        let enough = (engine.settings.concurrency / 2).clamp(1, BATCH_ITEMS_MAX);
+        let mut deadline = self.last_claim.map(|last| last + BATCH_DELAY);
         if slots.available_permits() == 0 {
-            // Attempts tend to end together: the first one to end is not the last.
+            // Attempts tend to end together: after the first one, others are likely to follow.
             drop(slots.acquire().await);
-            until = Some(Instant::now() + GATHER);
+            deadline = Some(Instant::now() + BATCH_DELAY);
         }
-        if slots.available_permits() < share
-            && let Some(until) = until
-            && until > Instant::now()
+        if slots.available_permits() < enough
+            && let Some(deadline) = deadline
+            && deadline > Instant::now()
         {
-            let _ = timeout_at(until, slots.acquire_many(u32::try_from(share).unwrap_or(u32::MAX))).await;
+            let _ = timeout_at(deadline, slots.acquire_many(u32::try_from(enough).unwrap_or(u32::MAX))).await;
         }
-        let room = slots.available_permits().clamp(1, BATCH_ITEMS_MAX);
-        let room = u32::try_from(room).unwrap_or(u32::MAX);
-        slots.clone().acquire_many_owned(room).await.ok()
+        let free = slots.available_permits().clamp(1, BATCH_ITEMS_MAX);
+        let free = u32::try_from(free).unwrap_or(u32::MAX);
+        slots.clone().acquire_many_owned(free).await.ok()
     }
 
-    /// How long to rest after `claimed`, which was asked for at `sent`.
-    fn rest(&mut self, engine: &Engine, claimed: &Claimed, sent: Instant) -> Rest {
-        self.last = Some(sent);
-        let due = claimed.next_due.is_some_and(|due| due <= claimed.now);
-        let brought = claimed.jobs.len() + claimed.unreadable.len();
-        self.fruitless = if due && brought == 0 { self.fruitless.saturating_add(1) } else { 0 };
-        if due && brought > 0 {
-            return Rest::None;
+    /// Decides when to claim again after a claim that was sent at `sent`.
+    fn plan_next(&mut self, engine: &Engine, claimed: &ClaimedJobs, sent: Instant) -> NextClaim {
+        self.last_claim = Some(sent);
+        let more_due = claimed.next_due.is_some_and(|due| due <= claimed.now);
+        let count = claimed.jobs.len() + claimed.unreadable.len();
+        self.empty_claims = if more_due && count == 0 { self.empty_claims.saturating_add(1) } else { 0 };
+        if more_due && count > 0 {
+            return NextClaim::Now;
         }
         let wait = match claimed.next_due {
-            // Others are at work on what is due: look again soon, but not without end.
-            Some(_) if due => GATHER.saturating_mul(1 << self.fruitless.min(20)),
+            // Other workers are claiming the due jobs: try again soon, but less and less often.
+            Some(_) if more_due => BATCH_DELAY.saturating_mul(1 << self.empty_claims.min(20)),
             Some(next) => next.since(claimed.now),
             None => engine.settings.poll,
         };
-        // Counted from before the call: early costs an empty claim, late would delay a job.
-        Rest::Until { deadline: sent + wait.min(engine.settings.poll), wake: claimed.wake }
+        // The wait starts before the call: to claim too early costs an empty claim, to claim too late would delay a job.
+        NextClaim::Later { deadline: sent + wait.min(engine.settings.poll), wake: claimed.wake }
     }
 }
 
-/// What to do before the next claim.
-enum Rest {
-    None,
-    Until { deadline: Instant, wake: Wake },
+/// When to claim again.
+enum NextClaim {
+    Now,
+    /// At the deadline, or when the store signals new jobs.
+    Later {
+        deadline: Instant,
+        wake: WakeToken,
+    },
 }
 
-impl Rest {
-    async fn sleep(self, engine: &Engine) {
+impl NextClaim {
+    async fn wait(self, engine: &Engine) {
         match self {
-            Self::None => {}
-            Self::Until { deadline, .. } if deadline <= Instant::now() => {}
-            Self::Until { deadline, wake } => tokio::select! {
+            Self::Now => {}
+            Self::Later { deadline, .. } if deadline <= Instant::now() => {}
+            Self::Later { deadline, wake } => tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => {}
-                () = engine.intake.wait(wake) => {}
+                () = engine.intake_store.wait(wake) => {}
                 () = sleep_until(deadline) => {}
             },
         }
     }
 }
 
-/// What claimed jobs are put into.
-struct Slots {
-    room: OwnedSemaphorePermit,
-    /// For the first job, if it finds out whether the node works again.
-    probe: Option<OwnedSemaphorePermit>,
-}
-
-/// Puts each job into a slot of its own task, so that a slow one holds up no other.
-async fn start(engine: &Arc<Engine>, attempts: &Attempts, slots: Slots, claimed: Claimed) {
-    let Slots { mut room, mut probe } = slots;
-    let time = StoreTime::of_answer(claimed.now);
+/// Starts a task for each job, so that a slow job delays no other.
+async fn start_attempts(
+    engine: &Arc<Engine>,
+    running: &RunningAttempts,
+    slots: ClaimSlots,
+    claimed: ClaimedJobs,
+) {
+    let ClaimSlots { mut permits, mut probe } = slots;
+    let time = StoreTime::from_response(claimed.now);
     tracing::debug!(count = claimed.jobs.len(), unreadable = claimed.unreadable.len(), "claim");
     engine.counts.claimed.add(claimed.jobs.len() + claimed.unreadable.len());
-    let mut ready = Vec::with_capacity(claimed.jobs.len());
+    let mut attempts = Vec::with_capacity(claimed.jobs.len());
     for job in claimed.jobs {
-        let flight = Arc::new(Flight::new(job.lease));
+        let handle = Arc::new(AttemptHandle::new(job.lease));
         let job = Arc::new(job);
-        // A store that brings more than it was asked for finds no slot: the rest goes back when its lease runs out.
-        if let Some(slot) = room.split(1) {
-            ready.push(Attempt::new(engine.clone(), job, flight, time, slot).probing(probe.take()));
+        // If a store returns more jobs than requested, the surplus gets no slot, and its leases run out.
+        if let Some(slot) = permits.split(1) {
+            let attempt = RunningAttempt::new(engine.clone(), job, handle, time, slot);
+            attempts.push(attempt.with_probe(probe.take()));
         }
     }
-    drop((room, probe));
-    let jobs: Vec<Arc<Job>> = ready.iter().map(|attempt| attempt.job.clone()).collect();
+    drop((permits, probe));
+    let jobs: Vec<Arc<Job>> = attempts.iter().map(|attempt| attempt.job.clone()).collect();
     engine.observer.claimed(&jobs, claimed.now);
-    engine.held.add(ready.iter().map(|attempt| (attempt.job.lease(), attempt.flight.clone())));
+    engine.leases.add(attempts.iter().map(|attempt| (attempt.job.lease(), attempt.handle.clone())));
     if engine.stop.is_cancelled() {
-        // The shutdown began while the claim was under way.
-        for attempt in ready {
+        // The shutdown began during the claim.
+        for attempt in attempts {
             attempt.release().await;
         }
     } else {
-        spawn(attempts, ready);
+        spawn(running, attempts);
     }
     reject_unreadable(engine, claimed.unreadable, claimed.now).await;
 }
 
-fn spawn(attempts: &Attempts, ready: Vec<Attempt>) {
-    if let Some(running) = &mut *lock(attempts) {
-        for attempt in ready {
-            let span = span_of(&attempt.job);
-            // Boxed: a future of this size would be moved several times on its way into its task.
-            running.spawn(Box::pin(execute(attempt).instrument(span)));
+fn spawn(running: &RunningAttempts, attempts: Vec<RunningAttempt>) {
+    if let Some(tasks) = &mut *lock(running) {
+        for attempt in attempts {
+            let span = attempt_span(&attempt.job);
+            // Boxed, because a future of this size would be moved several times on its way into its task.
+            tasks.spawn(Box::pin(execute(attempt).instrument(span)));
         }
-        while running.try_join_next().is_some() {}
+        while tasks.try_join_next().is_some() {}
     }
 }
 
-fn span_of(job: &Job) -> tracing::Span {
+fn attempt_span(job: &Job) -> tracing::Span {
     tracing::info_span!("execute", job = %job.id, kind = job.kind.as_str(), run = job.run, attempt = job.attempt)
 }
 
-/// Settles rows that could not be read, so that they end where an operator sees them.
-pub(crate) async fn reject_unreadable(engine: &Engine, rows: Vec<Unreadable>, now: Timestamp) {
-    engine.held.add(rows.iter().map(|row| (row.lease, Flight::grounded())));
+/// Settles damaged rows as rejected, so that they become dead letters that an operator sees.
+pub(crate) async fn reject_unreadable(engine: &Engine, rows: Vec<UnreadableJob>, now: Timestamp) {
+    engine.leases.add(rows.iter().map(|row| (row.lease, AttemptHandle::without_handler())));
     for row in rows {
         let outcome = Outcome::reject(format!("the job cannot be read: {}", row.problem));
-        let evidence = Evidence {
+        let ended = EndedAttempt {
             lease: row.lease,
             run: row.run,
             attempt: row.attempt,
@@ -233,7 +244,7 @@ pub(crate) async fn reject_unreadable(engine: &Engine, rows: Vec<Unreadable>, no
             note: None,
         };
         let verdict = engine.decide_without_policy(&outcome);
-        let settlement = engine.settlement(evidence, &outcome, verdict);
-        engine.hand_over(None, settlement).await;
+        let settlement = engine.build_settlement(ended, &outcome, verdict);
+        engine.submit(None, settlement).await;
     }
 }

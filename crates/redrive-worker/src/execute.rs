@@ -1,88 +1,94 @@
-//! Runs one claimed attempt from its policy to its result.
+//! Runs one claimed attempt: loads the policy, checks the time budget, calls the handler and decides what follows.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_core::limits::OUTPUT_BYTES_MAX;
 use redrive_core::store::Settlement;
-use redrive_core::{Await, Deferral, Job, Outcome, Policy, Verdict, Wait, admit};
+use redrive_core::{
+    CatchPanic, Deferral, Failure, FailureKind, Job, Outcome, Policy, Verdict, Wait, WaitCondition, admit,
+};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::engine::{Causes, Engine, StoreTime};
-use crate::handler::{Context, Handler, Note};
-use crate::hold::{Abort, Flight, lock};
-use crate::perform::perform;
-use crate::policies::Unresolved;
-use crate::settle::Evidence;
+use crate::engine::{Engine, ErrorChain, StoreTime, lock};
+use crate::handler::{AttemptNote, Context, Handler};
+use crate::lease_table::{AbortReason, AttemptHandle};
+use crate::policy_cache::PolicyError;
+use crate::settle::EndedAttempt;
 
-/// An attempt under lease, in a slot. Dropping it frees the slot and, unless it was handed over, lets the lease go.
-pub(crate) struct Attempt {
+/// An attempt under its lease, in a slot. Dropping it frees the slot. If no settlement was submitted by then, the lease is no
+/// longer renewed.
+pub(crate) struct RunningAttempt {
     pub(crate) engine: Arc<Engine>,
     pub(crate) job: Arc<Job>,
-    pub(crate) flight: Arc<Flight>,
+    pub(crate) handle: Arc<AttemptHandle>,
+    /// The store's time at the claim.
     pub(crate) claimed: StoreTime,
-    note: Arc<Mutex<Option<Note>>>,
-    handed_over: bool,
+    note: Arc<Mutex<Option<AttemptNote>>>,
+    submitted: bool,
     _slot: OwnedSemaphorePermit,
-    /// Held by the attempt that finds out whether a node with a problem works again.
+    /// Present if this attempt probes whether the node's problem is over.
     probe: Option<OwnedSemaphorePermit>,
 }
 
-/// Runs an attempt to its end and hands its result over.
-pub(crate) async fn execute(mut attempt: Attempt) {
+/// Runs an attempt to its end and submits its settlement.
+pub(crate) async fn execute(mut attempt: RunningAttempt) {
     if let Some(settlement) = attempt.run().await {
-        attempt.hand_over(settlement).await;
+        attempt.submit(settlement).await;
     }
 }
 
-impl Attempt {
-    /// An attempt that holds `slot` until it has ended.
+impl RunningAttempt {
+    /// Creates an attempt that holds `slot` until it has ended.
     pub(crate) fn new(
         engine: Arc<Engine>,
         job: Arc<Job>,
-        flight: Arc<Flight>,
+        handle: Arc<AttemptHandle>,
         claimed: StoreTime,
         slot: OwnedSemaphorePermit,
     ) -> Self {
         let note = Arc::default();
-        Self { engine, job, flight, claimed, note, handed_over: false, _slot: slot, probe: None }
+        Self { engine, job, handle, claimed, note, submitted: false, _slot: slot, probe: None }
     }
 
-    /// The same attempt, to find out whether the node works again.
-    pub(crate) fn probing(mut self, probe: Option<OwnedSemaphorePermit>) -> Self {
+    /// Makes this attempt probe whether the node's problem is over, if there is a permit.
+    pub(crate) fn with_probe(mut self, probe: Option<OwnedSemaphorePermit>) -> Self {
         self.probe = probe;
         self
     }
 
-    /// Hands an attempt back that has not been started.
+    /// Releases an attempt that has not been started.
     pub(crate) async fn release(mut self) {
-        let settlement = self.close(&Outcome::Released);
-        self.hand_over(settlement).await;
+        let settlement = self.settlement_without_policy(&Outcome::Released);
+        self.submit(settlement).await;
     }
 
-    /// Leaves a job alone that is held; else resolves the policy, checks the budget, performs, normalises and decides. No result means that the lease is lost.
+    /// Runs the attempt and returns its settlement, or none if the lease was lost. Does not call the handler if the job
+    /// is paused or over its time budget, or if the node has a problem.
     async fn run(&self) -> Option<Settlement> {
-        if self.job.held {
-            return Some(self.close(&Outcome::Wait(Wait::until(Await::Unhold))));
+        if self.job.paused {
+            return Some(
+                self.settlement_without_policy(&Outcome::Wait(Wait::until(WaitCondition::Unpaused))),
+            );
         }
-        let (policy, handler) = match self.resolve().await {
-            Ok(resolved) => resolved,
-            Err(outcome) => return Some(self.close(&outcome)),
+        let (policy, handler) = match self.load_policy().await {
+            Ok(loaded) => loaded,
+            Err(outcome) => return Some(self.settlement_without_policy(&outcome)),
         };
-        if let Some(verdict) = self.refuse(&policy) {
-            return Some(self.turn_away(verdict));
+        if let Some(verdict) = self.check_budget(&policy) {
+            return Some(self.settlement_over_budget(verdict));
         }
-        if let Some(deferral) = self.defer() {
-            return Some(self.close(&Outcome::Defer(deferral)));
+        if let Some(deferral) = self.node_deferral() {
+            return Some(self.settlement_without_policy(&Outcome::Defer(deferral)));
         }
         let started = Instant::now();
         let cx = self.context(self.timeout(&policy));
-        match perform(&*handler, cx, &self.flight).await {
-            Ok(outcome) => Some(self.conclude(&policy, outcome, started)),
-            Err(Abort::CancelRequested) => Some(self.close(&Outcome::Cancelled)),
-            Err(Abort::Released) => Some(self.close(&Outcome::Released)),
-            Err(Abort::LeaseLost) => {
+        match call_handler(&*handler, cx, &self.handle).await {
+            Ok(outcome) => Some(self.settlement_by_policy(&policy, outcome, started)),
+            Err(AbortReason::CancelRequested) => Some(self.settlement_without_policy(&Outcome::Cancelled)),
+            Err(AbortReason::Released) => Some(self.settlement_without_policy(&Outcome::Released)),
+            Err(AbortReason::LeaseLost) => {
                 self.engine.counts.lease_lost.add(1);
                 tracing::warn!(epoch = self.job.epoch, "attempt aborted: lease lost");
                 None
@@ -90,32 +96,30 @@ impl Attempt {
         }
     }
 
-    /// What the attempt needs to start, or the outcome of one that cannot.
-    async fn resolve(&self) -> Result<(Arc<Policy>, Arc<dyn Handler>), Outcome> {
+    /// Returns the policy and the handler, or the outcome of an attempt that lacks one of them.
+    async fn load_policy(&self) -> Result<(Arc<Policy>, Arc<dyn Handler>), Outcome> {
         let Some(handler) = self.engine.handlers.get(&self.job.kind) else {
             return Err(Outcome::reject(format!("no handler for kind {:?}", self.job.kind.as_str())));
         };
         match self.engine.policies.get(&self.job.policy).await {
             Ok(policy) => Ok((policy, handler.clone())),
-            Err(unresolved @ (Unresolved::Missing(_) | Unresolved::Unreadable(..))) => {
-                Err(Outcome::reject(unresolved))
-            }
-            Err(unresolved @ Unresolved::NotNow(..)) => {
-                tracing::warn!(job = %self.job.id, error = %Causes(&unresolved), "attempt put off");
-                // Handed back at once it would be claimed at once, into the same failure.
+            Err(error @ (PolicyError::Missing(_) | PolicyError::Damaged(..))) => Err(Outcome::reject(error)),
+            Err(error @ PolicyError::Unavailable(..)) => {
+                tracing::warn!(job = %self.job.id, error = %ErrorChain(&error), "attempt postponed");
+                // A released job would be claimed again at once and meet the same failure.
                 Err(Outcome::Snooze(self.engine.settings.poll))
             }
         }
     }
 
-    /// The verdict on an attempt that must not start.
-    fn refuse(&self, policy: &Policy) -> Option<Verdict> {
+    /// Returns a verdict if the time budget does not allow this attempt to start.
+    fn check_budget(&self, policy: &Policy) -> Option<Verdict> {
         let estimate = self.engine.estimates.get(&self.engine.estimate_key(&self.job));
         admit(&self.job.as_run(policy, estimate), self.claimed.at(Instant::now()))
     }
 
-    /// Why the attempt is put off although the job was claimed: the node got into trouble in between.
-    fn defer(&self) -> Option<Deferral> {
+    /// Returns a deferral if a problem of the node occurred after the claim.
+    fn node_deferral(&self) -> Option<Deferral> {
         if self.probe.is_some() { None } else { self.engine.node_pause.deferral() }
     }
 
@@ -123,7 +127,7 @@ impl Attempt {
         Context {
             job: self.job.clone(),
             timeout,
-            stop: self.flight.stop.clone(),
+            stop: self.handle.stop.clone(),
             note: self.note.clone(),
             store: Some((self.engine.store.clone(), self.claimed)),
         }
@@ -133,24 +137,24 @@ impl Attempt {
         self.job.timeout.or(policy.attempt_timeout).or(self.engine.settings.attempt_timeout)
     }
 
-    /// The result of an attempt whose handler has returned, in one way or another.
-    fn conclude(&self, policy: &Policy, outcome: Outcome, started: Instant) -> Settlement {
+    /// The settlement of an attempt whose handler returned, panicked or timed out.
+    fn settlement_by_policy(&self, policy: &Policy, outcome: Outcome, started: Instant) -> Settlement {
         let ended = Instant::now();
         let took = ended.saturating_duration_since(started);
-        let outcome = normalise(outcome);
+        let outcome = reject_oversized_output(outcome);
         self.engine.node_pause.observe(&outcome, started);
-        let run = self.job.as_run(policy, self.estimate(&outcome, took));
+        let run = self.job.as_run(policy, self.update_estimate(&outcome, took));
         let verdict = self.engine.decide(&run, &outcome, self.claimed.at(ended));
         self.settlement(&outcome, verdict, took)
     }
 
-    /// How long an attempt takes, this one included if it ran to its end.
-    fn estimate(&self, outcome: &Outcome, took: Duration) -> Duration {
+    /// Returns the estimated duration of an attempt, which includes this attempt if it did its work.
+    fn update_estimate(&self, outcome: &Outcome, took: Duration) -> Duration {
         let (estimates, key) = (&self.engine.estimates, self.engine.estimate_key(&self.job));
         match outcome {
             Outcome::Done(_) | Outcome::Fail(_) | Outcome::Reject(_) => estimates.observe(&key, took),
             Outcome::Snooze(_)
-            | Outcome::Park(_)
+            | Outcome::Hold(_)
             | Outcome::Defer(_)
             | Outcome::Wait(_)
             | Outcome::Cancelled
@@ -159,42 +163,89 @@ impl Attempt {
         }
     }
 
-    /// The result of an attempt with an outcome that no policy could change.
-    fn close(&self, outcome: &Outcome) -> Settlement {
+    /// The settlement of an attempt with an outcome for which every policy gives the same verdict.
+    fn settlement_without_policy(&self, outcome: &Outcome) -> Settlement {
         let verdict = self.engine.decide_without_policy(outcome);
         self.settlement(outcome, verdict, self.claimed.read_at.elapsed())
     }
 
-    /// The result of an attempt that was refused. The row keeps the error of the last one that was made.
-    fn turn_away(&self, verdict: Verdict) -> Settlement {
-        let outcome = Outcome::reject("the total budget was spent before this attempt could start");
+    /// The settlement of an attempt that came too late for the time budget. The job keeps the error of its last real attempt.
+    fn settlement_over_budget(&self, verdict: Verdict) -> Settlement {
+        let outcome = Outcome::reject("the time budget ran out before this attempt could start");
         let settlement = self.settlement(&outcome, verdict, Duration::ZERO);
         Settlement { error: None, ..settlement }
     }
 
     fn settlement(&self, outcome: &Outcome, verdict: Verdict, took: Duration) -> Settlement {
         let note = lock(&self.note).take();
-        let evidence = Evidence { note, ..Evidence::of(&self.job, self.claimed.now, took) };
-        self.engine.settlement(evidence, outcome, verdict)
+        let ended = EndedAttempt { note, ..EndedAttempt::of(&self.job, self.claimed.now, took) };
+        self.engine.build_settlement(ended, outcome, verdict)
     }
 
-    async fn hand_over(&mut self, settlement: Settlement) {
-        self.flight.end();
-        self.handed_over = true;
-        self.engine.hand_over(Some(self.job.clone()), settlement).await;
+    async fn submit(&mut self, settlement: Settlement) {
+        self.handle.mark_ended();
+        self.submitted = true;
+        self.engine.submit(Some(self.job.clone()), settlement).await;
     }
 }
 
-impl Drop for Attempt {
+impl Drop for RunningAttempt {
     fn drop(&mut self) {
-        if !self.handed_over {
-            self.engine.held.remove([self.job.lease()]);
+        if !self.submitted {
+            self.engine.leases.remove([self.job.lease()]);
         }
     }
 }
 
-/// Turns what a store would refuse into a rejection that says why.
-fn normalise(outcome: Outcome) -> Outcome {
+/// Calls the handler under its timeout and catches its panics. Returns the reason if the attempt was aborted.
+async fn call_handler(
+    handler: &dyn Handler,
+    cx: Context,
+    handle: &AttemptHandle,
+) -> Result<Outcome, AbortReason> {
+    let timeout = cx.timeout;
+    // Unless the handler returns by itself, this also stops the tasks that it has started elsewhere.
+    let stop_guard = handle.stop.clone().drop_guard();
+    let call = async {
+        tokio::select! {
+            biased;
+            reason = handle.aborted() => Err(Interruption::Abort(reason)),
+            outcome = handler.run(cx) => Ok(outcome),
+            limit = expire(timeout) => Err(Interruption::Timeout(limit)),
+        }
+    };
+    match CatchPanic::new("handler", call).await {
+        Ok(Ok(outcome)) => {
+            stop_guard.disarm();
+            Ok(outcome)
+        }
+        Ok(Err(Interruption::Abort(reason))) => Err(reason),
+        Ok(Err(Interruption::Timeout(limit))) => {
+            let message = format!("attempt took longer than its timeout of {limit:?}");
+            Ok(Outcome::Fail(Failure::new(FailureKind::Timeout, message)))
+        }
+        Err(panic) => Ok(panic.into()),
+    }
+}
+
+enum Interruption {
+    Abort(AbortReason),
+    Timeout(Duration),
+}
+
+/// Waits for `timeout`. Without one it never returns and sets no timer.
+async fn expire(timeout: Option<Duration>) -> Duration {
+    match timeout {
+        Some(limit) => {
+            tokio::time::sleep(limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Turns an output that no store accepts into a rejection.
+fn reject_oversized_output(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Done(Some(output)) if output.len() > OUTPUT_BYTES_MAX => Outcome::reject(format!(
             "output is {} bytes long, at most {OUTPUT_BYTES_MAX} are allowed",
@@ -204,7 +255,7 @@ fn normalise(outcome: Outcome) -> Outcome {
         | Outcome::Fail(_)
         | Outcome::Reject(_)
         | Outcome::Snooze(_)
-        | Outcome::Park(_)
+        | Outcome::Hold(_)
         | Outcome::Defer(_)
         | Outcome::Wait(_)
         | Outcome::Cancelled

@@ -1,4 +1,4 @@
-//! What a user writes: a handler, and what it gets to see of its attempt.
+//! The interface for users: the handler of a kind of jobs, and the context of an attempt.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,75 +7,76 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::store::{Backend, Settled, Settlement, StoreError};
+use redrive_core::store::{Backend, SettleResult, Settlement, StoreError};
 use redrive_core::{Job, NewJob, Outcome, Timestamp, Verdict};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use crate::engine::StoreTime;
-use crate::hold::lock;
+use crate::engine::{StoreTime, lock};
 
-/// Runs attempts of one kind of job. An async function or closure from [`Context`] to [`Outcome`] is one.
+/// Runs attempts of one kind of job. Every async function or closure from [`Context`] to [`Outcome`] is a handler.
 ///
-/// An attempt may be dropped at any `await`: on a timeout, a cancel, a lost lease or a shutdown. It may also run again
-/// although it had succeeded, after a crash before its settlement: what it does outside should bear a repeat.
+/// An attempt may be dropped at any `await`: on a timeout, a cancel, a lost lease or a shutdown. A job may also run again after
+/// it has succeeded, if the worker crashed before the settlement. Its external effects should therefore be idempotent.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// Makes one attempt. A panic counts as a failure.
     async fn run(&self, cx: Context) -> Outcome;
 
-    /// What attempts have in common that take about as long: their kind, unless a handler knows better.
+    /// Returns a key for estimates: attempts with the same key take about as long. By default the key is the kind.
     fn estimate_key<'a>(&self, job: &'a Job) -> Cow<'a, str> {
         Cow::Borrowed(job.kind.as_str())
     }
 
-    /// Jobs to enqueue with the settlement that ends a job, well or dead, after a crash too.
-    fn follow_ups(&self, _job: &Job, _ending: &Ending<'_>) -> Vec<NewJob> {
+    /// Returns jobs to enqueue in the settlement that ends a job as succeeded or dead, also if the job ends after a crash.
+    fn follow_ups(&self, _job: &Job, _end: &JobEnd<'_>) -> Vec<NewJob> {
         Vec::new()
     }
 
-    /// Settles jobs of this kind in place of the store, for a handler whose own writes belong to their end.
+    /// Returns a settler if jobs of this kind must be settled in one transaction with writes of the application.
     fn settler(&self) -> Option<&dyn Settler> {
         None
     }
 }
 
-/// Settles jobs together with writes of its own.
+/// Settles jobs in one transaction with writes of the application.
 #[async_trait]
 pub trait Settler: Send + Sync {
-    /// Does what [`redrive_core::Store::settle`] does, in a transaction with what belongs to it: all of it is there or
-    /// nothing. `jobs` stand beside their settlements, as they were claimed.
+    /// Settles like [`redrive_core::Store::settle`], and writes the application's rows in the same transaction. `jobs` and
+    /// `settlements` have the same order; the jobs are as they were claimed.
     ///
-    /// An error that may pass is retried by the storage policy, and after that every few seconds for as long as the lease is
-    /// held; a full store is waited for as well. After any other error, or a panic, the batch is split until the job that
-    /// fails is alone. Then:
+    /// A transient error is retried by the storage policy, and after that every few seconds while the lease is held. The same
+    /// applies to a full store. After any other error, or a panic, the batch is split until the job that fails is alone. Then:
     ///
-    /// - A job that was to succeed has a failed attempt instead, with the error as its evidence. Its policy decides whether
-    ///   another attempt follows.
-    /// - A job that was to end as dead or cancelled ends so through the store, without this settler. Its last error says so.
+    /// - If the job would have succeeded, its attempt fails instead, with this error. Its policy decides whether another
+    ///   attempt follows.
+    /// - If the job would have ended as dead or cancelled, the store settles it without this settler. Its last error says so.
     ///
-    /// A job never succeeds without its settler, and one whose settler always fails is dead after its last attempt.
-    async fn settle(&self, jobs: &[Arc<Job>], settlements: &[Settlement])
-    -> Result<Vec<Settled>, StoreError>;
+    /// A job never succeeds without its settler. A job whose settler always fails is dead after its last attempt.
+    async fn settle(
+        &self,
+        jobs: &[Arc<Job>],
+        settlements: &[Settlement],
+    ) -> Result<Vec<SettleResult>, StoreError>;
 }
 
 /// How a job ends.
 #[derive(Debug, Clone, Copy)]
-pub struct Ending<'a> {
-    /// What the last attempt came to.
+pub struct JobEnd<'a> {
+    /// The outcome of the last attempt.
     pub outcome: &'a Outcome,
-    /// What was decided: [`Verdict::Complete`] or [`Verdict::DeadLetter`].
+    /// The decision: [`Verdict::Complete`] or [`Verdict::DeadLetter`].
     pub verdict: &'a Verdict,
-    /// The evidence of the last attempt, if it left any.
-    pub note: Option<&'a Note>,
+    /// The note of the last attempt, if it left one.
+    pub note: Option<&'a AttemptNote>,
 }
 
-/// Evidence that an attempt leaves beside its outcome.
+/// What a handler records about its attempt, in addition to the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Note {
-    /// For the attempt log, as JSON.
+pub struct AttemptNote {
+    /// Detail for the attempt log, as JSON.
     pub detail: Option<String>,
-    /// With which number the other side answered.
+    /// The status code with which the target answered.
     pub status: Option<u16>,
 }
 
@@ -90,21 +91,21 @@ where
     }
 }
 
-/// What an attempt gets to see.
+/// The context of an attempt.
 #[derive(Clone)]
 pub struct Context {
     /// The job as it was claimed.
     pub job: Arc<Job>,
-    /// How long this attempt may take, after which it is dropped; none is without end.
+    /// The time after which this attempt is dropped, if it is limited.
     pub timeout: Option<Duration>,
     pub(crate) stop: CancellationToken,
-    pub(crate) note: Arc<Mutex<Option<Note>>>,
-    /// The store, asked again by the storage policy, and its time as of the claim; none without a worker.
+    pub(crate) note: Arc<Mutex<Option<AttemptNote>>>,
+    /// The retrying store, and the store's time at the claim. None without a worker.
     pub(crate) store: Option<(Arc<dyn Backend>, StoreTime)>,
 }
 
 impl Context {
-    /// A context without a worker, to try a handler by itself.
+    /// Creates a context without a worker, to test a handler on its own.
     pub fn detached(job: Job) -> Self {
         Self {
             timeout: job.timeout,
@@ -115,30 +116,30 @@ impl Context {
         }
     }
 
-    /// The worker's store, whose passing failures are retried by the storage policy; none without a worker.
+    /// The worker's store, which retries transient failures by the storage policy. None without a worker.
     pub fn store(&self) -> Option<&Arc<dyn Backend>> {
         self.store.as_ref().map(|(store, _)| store)
     }
 
-    /// The store's time, as far as the worker knows it; none without a worker.
+    /// The store's time, derived from its time at the claim. None without a worker.
     pub fn now(&self) -> Option<Timestamp> {
         self.store.as_ref().map(|(_, claimed)| claimed.at(Instant::now()))
     }
 
-    /// Leaves evidence. The last note counts, and it stays when the attempt is dropped: on a timeout the log says how far
-    /// it had come.
-    pub fn note(&self, note: Note) {
+    /// Records a note about this attempt. It replaces the previous note. It is kept when the attempt is dropped, so after a
+    /// timeout the attempt log shows how far the attempt got.
+    pub fn note(&self, note: AttemptNote) {
         *lock(&self.note) = Some(note);
     }
 
-    /// Waits until the attempt is aborted. The handler's own future is dropped then: this is for what it has started
-    /// elsewhere, such as a task or a blocking call.
+    /// Waits until the attempt is aborted. The handler's own future is dropped at that moment, so this is for tasks and blocking
+    /// calls that the handler has started.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
         self.stop.cancelled()
     }
 
-    /// Whether the attempt was aborted: someone asked for its end, the lease is lost, or the worker shuts down. For
-    /// blocking code to look at now and then, and for a destructor to tell an abort from a timeout.
+    /// Whether the attempt was aborted: the job was cancelled, the lease is lost, or the worker shuts down. Blocking code can
+    /// check it at intervals, and a destructor can use it to distinguish an abort from a timeout.
     pub fn is_cancelled(&self) -> bool {
         self.stop.is_cancelled()
     }

@@ -1,27 +1,27 @@
-//! Pauses the claims of a node that cannot do the work, and finds out when it can again.
+//! Pauses claims while a problem of the node prevents attempts, and probes whether the problem is over.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_core::{Deferral, DeferralScope, Fault, Outcome};
+use redrive_core::{Deferral, DeferralScope, FailureKind, Outcome};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use crate::hold::lock;
+use crate::engine::lock;
 use crate::observe::Observer;
 
 /// The first pause. Each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The longest pause. It is also the longest that a node which works again stays idle.
+/// The longest pause. A node may stay idle for this long after its problem is over.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a job waits that was claimed before the pause began. Another node may take it then.
+/// How long a job is deferred that was claimed before the pause began. After that, another node may claim it.
 const CLAIMED_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether the node has a problem of its own. While it has one, the worker claims one job at a time, with a pause after
-/// each that could not be attempted either.
+/// Tracks whether the node has a problem of its own. While it has one, the worker claims one job at a time, as a probe, and
+/// pauses after each probe that fails.
 pub(crate) struct NodePause {
     problem: Mutex<Option<Problem>>,
-    /// Held by the one attempt that finds out whether the node works again.
+    /// One permit, held by the attempt that probes whether the problem is over.
     probe: Arc<Semaphore>,
     observer: Arc<dyn Observer>,
 }
@@ -32,15 +32,15 @@ struct Problem {
     pause: Duration,
     /// When the current pause ends.
     until: Instant,
-    /// When the problem was last met. An attempt that was started earlier says nothing about it.
+    /// When the problem last occurred. An attempt that started earlier proves nothing about it.
     seen_at: Instant,
 }
 
-/// What may be claimed.
-pub(crate) enum Intake {
-    /// As much as there is room for.
-    Full,
-    /// One job, whose attempt holds this until it has ended.
+/// How many jobs may be claimed.
+pub(crate) enum ClaimPermission {
+    /// As many as there are free slots.
+    Unlimited,
+    /// One job. Its attempt holds this permit until it has ended.
     Probe(OwnedSemaphorePermit),
 }
 
@@ -50,29 +50,31 @@ impl NodePause {
     }
 
     /// Waits until jobs may be claimed.
-    pub(crate) async fn intake(&self) -> Intake {
+    pub(crate) async fn claim_permission(&self) -> ClaimPermission {
         while let Some(until) = self.paused_until() {
             sleep_until(until).await;
-            let Ok(probe) = self.probe.clone().acquire_owned().await else { return Intake::Full };
-            // The probe before this one may have ended the problem, or prolonged the pause.
+            let Ok(probe) = self.probe.clone().acquire_owned().await else {
+                return ClaimPermission::Unlimited;
+            };
+            // The previous probe may have shown that the problem is over, or have prolonged the pause.
             if self.paused_until().is_some_and(|until| until <= Instant::now()) {
-                return Intake::Probe(probe);
+                return ClaimPermission::Probe(probe);
             }
         }
-        Intake::Full
+        ClaimPermission::Unlimited
     }
 
-    /// Why a job that was claimed before the problem came up is not attempted now.
+    /// Returns the deferral for a job that was claimed before the problem occurred, or none if the node has no problem.
     pub(crate) fn deferral(&self) -> Option<Deferral> {
         let problem = lock(&self.problem);
         problem.as_ref().map(|problem| Deferral::of_node(CLAIMED_WAIT, &problem.reason))
     }
 
-    /// Learns from the outcome of an attempt that was started at `started`.
+    /// Starts or ends the pause, according to the outcome of an attempt that was started at `started`.
     pub(crate) fn observe(&self, outcome: &Outcome, started: Instant) {
         if let Outcome::Defer(Deferral { reason, scope: DeferralScope::Node, .. }) = outcome {
             self.pause(reason);
-        } else if was_made(outcome) {
+        } else if shows_working_node(outcome) {
             self.resume(started);
         }
     }
@@ -86,7 +88,7 @@ impl NodePause {
         let mut current = lock(&self.problem);
         let pause = match &*current {
             None => PAUSE_MIN,
-            // Attempts that were under way when the pause began do not prolong it.
+            // Attempts that were running when the pause began do not prolong it.
             Some(problem) if now < problem.until => problem.pause,
             Some(problem) => (problem.pause * 2).min(PAUSE_MAX),
         };
@@ -94,13 +96,10 @@ impl NodePause {
             Some(problem) if now < problem.until => problem.until,
             Some(_) | None => now + pause,
         };
-        let is_news = current.as_ref().is_none_or(|problem| problem.reason != reason);
+        let is_new = current.as_ref().is_none_or(|problem| problem.reason != reason);
         *current = Some(Problem { reason: reason.to_owned(), pause, until, seen_at: now });
-        if is_news {
-            tracing::error!(
-                problem = reason,
-                "this node cannot make attempts: it claims no jobs for a while"
-            );
+        if is_new {
+            tracing::error!(problem = reason, "this node cannot make attempts: claims are paused");
             self.observer.node_problem(Some(reason));
         }
     }
@@ -115,14 +114,15 @@ impl NodePause {
     }
 }
 
-/// Whether an attempt got as far as doing its work. A timeout may have come before that.
-fn was_made(outcome: &Outcome) -> bool {
+/// Returns whether the outcome shows that the node can make attempts. A timeout does not: it may have passed before the
+/// work began.
+fn shows_working_node(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(_) => true,
-        Outcome::Fail(failure) => failure.fault != Fault::Timeout,
+        Outcome::Fail(failure) => failure.kind != FailureKind::Timeout,
         Outcome::Reject(_)
         | Outcome::Snooze(_)
-        | Outcome::Park(_)
+        | Outcome::Hold(_)
         | Outcome::Defer(_)
         | Outcome::Wait(_)
         | Outcome::Cancelled

@@ -1,25 +1,25 @@
-//! Who wants to know what a worker does while it does it: metrics and live views.
+//! Reports what a worker does as it happens, for metrics and live views.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::panics::catch;
-use redrive_core::store::{Settled, Settlement};
+use redrive_core::store::{SettleResult, Settlement};
 use redrive_core::{Job, Timestamp};
 
-/// Hears of what a worker does, on the worker's own tasks: it must be quick and must not block. A panic in it is logged,
-/// and the worker continues.
+/// Receives the events of a worker. The worker calls it on its own tasks, so it must be quick and must not block. A panic in it
+/// is logged, and the worker continues.
 pub trait Observer: Send + Sync + 'static {
-    /// These jobs were claimed at this time of the store; their attempts are about to start.
+    /// The worker claimed these jobs and is about to start their attempts. `now` is the store's time.
     fn claimed(&self, _jobs: &[Arc<Job>], _now: Timestamp) {}
 
-    /// A settlement was answered. `job` is as it was claimed.
-    fn settled(&self, _job: &Job, _settlement: &Settlement, _answer: Settled) {}
+    /// The store answered a settlement with `result`. `job` is the job as it was claimed.
+    fn settled(&self, _job: &Job, _settlement: &Settlement, _result: SettleResult) {}
 
-    /// The store has answered a call of the worker about so many items.
+    /// The store answered a call of the worker, or failed. `items` is the number of items in the answer.
     fn store_call(&self, _verb: &'static str, _items: usize, _took: Duration, _ok: bool) {}
 
-    /// The worker has paused its claims because its node has this problem, or resumed them because it has none any more.
+    /// The worker paused its claims because of this problem of its node, or resumed them because the problem is over (`None`).
     fn node_problem(&self, _problem: Option<&str>) {}
 }
 
@@ -36,7 +36,7 @@ impl Observers {
     fn call_each(&self, call: impl Fn(&dyn Observer)) {
         for observer in &self.0 {
             if let Err(panic) = catch("an observer", || call(&**observer)) {
-                tracing::error!(%panic, "the worker continues");
+                tracing::error!(%panic, "an observer panicked: the worker continues");
             }
         }
     }
@@ -47,8 +47,8 @@ impl Observer for Observers {
         self.call_each(|observer| observer.claimed(jobs, now));
     }
 
-    fn settled(&self, job: &Job, settlement: &Settlement, answer: Settled) {
-        self.call_each(|observer| observer.settled(job, settlement, answer));
+    fn settled(&self, job: &Job, settlement: &Settlement, result: SettleResult) {
+        self.call_each(|observer| observer.settled(job, settlement, result));
     }
 
     fn store_call(&self, verb: &'static str, items: usize, took: Duration, ok: bool) {

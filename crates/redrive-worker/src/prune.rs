@@ -1,4 +1,4 @@
-//! Removes jobs whose retention is over.
+//! Removes ended jobs after their retention.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::Store;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::engine::{Causes, Engine};
+use crate::engine::{Engine, ErrorChain};
 
 /// Prunes at intervals until the shutdown begins.
 pub(crate) async fn run(engine: Arc<Engine>) {
@@ -24,16 +24,16 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 
 async fn prune_all(engine: &Engine) {
     while !engine.stop.is_cancelled() {
-        let count = match engine.intake.prune(engine.settings.retention, BATCH_ITEMS_MAX).await {
+        let count = match engine.intake_store.prune(engine.settings.retention, BATCH_ITEMS_MAX).await {
             Ok(count) => count,
-            Err(error) => return tracing::error!(error = %Causes(&error), "prune failed"),
+            Err(error) => return tracing::error!(error = %ErrorChain(&error), "prune failed"),
         };
         tracing::debug!(count, "prune");
         engine.counts.pruned.add(count);
         if count < BATCH_ITEMS_MAX {
             return;
         }
-        // Claims and settlements come first.
+        // Lets claims and settlements run between two batches.
         tokio::task::yield_now().await;
     }
 }

@@ -1,22 +1,23 @@
-//! A bounded map that forgets what was not asked for lately.
+//! A bounded cache that evicts entries which were not used recently.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Two generations: what is asked for moves to the young one; when that is full it becomes the old one, and the
-/// old one is forgotten. At most twice `generation_items_max` entries, no bookkeeping per use.
-pub(crate) struct Recent<K, V> {
+/// A cache with two generations. A use moves an entry to the young generation. When the young generation is full it becomes
+/// the old one, and the previous old one is dropped. The cache holds at most twice `generation_items_max` entries and keeps no
+/// record of single uses.
+pub(crate) struct RecentCache<K, V> {
     young: BTreeMap<K, V>,
     old: BTreeMap<K, V>,
     generation_items_max: usize,
 }
 
-impl<K: Ord, V> Recent<K, V> {
+impl<K: Ord, V> RecentCache<K, V> {
     pub(crate) fn new(generation_items_max: usize) -> Self {
         Self { young: BTreeMap::new(), old: BTreeMap::new(), generation_items_max }
     }
 
-    /// The value, which counts as asked for.
+    /// Returns the value and marks it as used.
     pub(crate) fn get<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -43,14 +44,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stays_bounded_and_keeps_what_is_asked_for() {
-        let mut recent = Recent::new(4);
-        recent.insert(0, "kept");
+    fn the_cache_stays_bounded_and_keeps_entries_in_use() {
+        let mut cache = RecentCache::new(4);
+        cache.insert(0, "in use");
         for key in 1..100 {
-            recent.insert(key, "passing");
-            assert_eq!(recent.get(&0), Some(&mut "kept"), "after {key}");
-            assert!(recent.young.len() + recent.old.len() <= 8);
+            cache.insert(key, "unused");
+            assert_eq!(cache.get(&0), Some(&mut "in use"), "after {key}");
+            assert!(cache.young.len() + cache.old.len() <= 8);
         }
-        assert_eq!(recent.get(&1), None);
+        assert_eq!(cache.get(&1), None);
     }
 }

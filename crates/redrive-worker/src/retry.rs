@@ -1,4 +1,4 @@
-//! Calls an operation until it works or its policy says stop, within this process.
+//! Retries an operation within this process, until it succeeds or its policy allows no further attempt.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,14 +6,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use redrive_core::{Failure, Fault, Outcome, Policy, Run, Timestamp, Verdict, decide};
+use redrive_core::{Failure, FailureKind, Outcome, Policy, Run, Timestamp, Verdict, decide};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Calls `op` under `policy` until it succeeds. Gives the last error once the policy says stop.
+/// Calls `op` until it succeeds. Returns the last error when `policy` allows no further attempt.
 ///
-/// Nothing is remembered across a restart: work that must survive one is a job. The policy's attempt timeout does not
-/// apply, as an error of type `E` cannot be made up here: put a timeout into `op`.
+/// Nothing is stored: work that must survive a restart of the process should be a job. The policy's attempt timeout does not
+/// apply, because `retry` cannot construct an error of type `E`. Put a timeout into `op` instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -50,7 +50,7 @@ where
 }
 
 pin_project! {
-    /// The future of [`retry`]: set it up, then await it.
+    /// The future that [`retry`] returns: configure it, then await it.
     #[must_use = "a retry does nothing unless awaited"]
     pub struct Retry<
         'p,
@@ -74,7 +74,7 @@ pin_project! {
 }
 
 impl<'p, Op, Fut, E, When, Notify, After> Retry<'p, Op, Fut, E, When, Notify, After> {
-    /// Retries only the errors for which `when` holds; any other is returned at once.
+    /// Retries only the errors for which `when` returns true. Any other error is returned at once.
     pub fn when<W: FnMut(&E) -> bool>(self, when: W) -> Retry<'p, Op, Fut, E, W, Notify, After> {
         Retry {
             policy: self.policy,
@@ -88,7 +88,7 @@ impl<'p, Op, Fut, E, When, Notify, After> Retry<'p, Op, Fut, E, When, Notify, Af
         }
     }
 
-    /// Tells `notify` of each error that is retried, and of the wait before the next call.
+    /// Calls `notify` with each error that is retried, and with the wait before the next call.
     pub fn notify<N: FnMut(&E, Duration)>(self, notify: N) -> Retry<'p, Op, Fut, E, When, N, After> {
         Retry {
             policy: self.policy,
@@ -102,7 +102,7 @@ impl<'p, Op, Fut, E, When, Notify, After> Retry<'p, Op, Fut, E, When, Notify, Af
         }
     }
 
-    /// Waits at least as long as the error asks for; beyond the policy's budget it gives up.
+    /// Waits at least as long as the error asks for. If that exceeds the policy's time budget, returns the error.
     pub fn retry_after<A: FnMut(&E) -> Option<Duration>>(
         self,
         retry_after: A,
@@ -119,14 +119,14 @@ impl<'p, Op, Fut, E, When, Notify, After> Retry<'p, Op, Fut, E, When, Notify, Af
         }
     }
 
-    /// Ends a wait at once, with the last error, when `token` is cancelled. A call that is under way is left to end,
-    /// and is not followed by another.
+    /// When `token` is cancelled, ends a wait at once and returns the last error. A running call is not interrupted, and no other
+    /// call follows it.
     pub fn cancel_on(mut self, token: CancellationToken) -> Self {
         self.cancel = Some(token);
         self
     }
 
-    /// Draws jitter from `seed`, so that the waits can be repeated.
+    /// Draws jitter from `seed`, so that the waits are reproducible.
     pub fn seed(mut self, seed: u64) -> Self {
         self.progress.seed = Some(seed);
         self
@@ -177,13 +177,13 @@ where
                     ready!(sleep.poll(cx));
                     this.state.set(State::Idle);
                 }
-                StateProjection::Ended => panic!("a retry was polled after it had ended"),
+                StateProjection::Ended => panic!("a retry was polled after it had completed"),
             }
         }
     }
 }
 
-/// A failed call as the decision sees it.
+/// Returns the outcome of a failed call, as the input of the decision.
 fn outcome<E>(
     error: &E,
     cancel: Option<&CancellationToken>,
@@ -193,7 +193,8 @@ fn outcome<E>(
     if cancel.is_some_and(CancellationToken::is_cancelled) {
         return Outcome::Cancelled;
     }
-    let failure = Failure { fault: Fault::Error, message: String::new(), retry_after: retry_after(error) };
+    let failure =
+        Failure { kind: FailureKind::Error, message: String::new(), retry_after: retry_after(error) };
     if when(error) { Outcome::Fail(failure) } else { Outcome::Reject(failure) }
 }
 
@@ -215,7 +216,7 @@ pin_project! {
 
 impl<Fut, E> State<Fut, E> {
     fn wait(wait: Duration, cancel: Option<&CancellationToken>, error: E) -> Self {
-        // A timer for no time at all would still take until the next tick.
+        // A timer of zero length would still wait for the next tick.
         if wait.is_zero() {
             return Self::Idle;
         }
@@ -231,7 +232,7 @@ fn is_cancelled(cancelled: Pin<&mut Option<WaitForCancellationFutureOwned>>, cx:
     cancelled.as_pin_mut().is_some_and(|cancelled| cancelled.poll(cx).is_ready())
 }
 
-/// How far the calls have come. Apart from the future, so that it is compiled once and not for each operation.
+/// The state of the calls. Separate from the future, so that it is compiled once and not for each type of operation.
 #[derive(Default)]
 struct Progress {
     attempt: u32,
@@ -242,7 +243,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Reads the clock only where the policy counts time: a call that works at once should cost nothing.
+    /// Starts a call. Reads the clock only if the policy has a time budget: a call that succeeds at once should cost nothing.
     fn start(&mut self, policy: &Policy) {
         self.attempt += 1;
         if self.attempt == 1 && policy.total_budget.is_some() {
@@ -250,7 +251,7 @@ impl Progress {
         }
     }
 
-    /// The wait before the next call; none when this was the last.
+    /// Returns the wait before the next call, or none if no further call is allowed.
     fn plan(&mut self, policy: &Policy, outcome: &Outcome) -> Option<Duration> {
         let elapsed = self.began.map(|began| began.elapsed()).unwrap_or_default();
         let run = Run {
@@ -271,7 +272,7 @@ impl Progress {
             }
             Verdict::Complete(_)
             | Verdict::Snooze(_)
-            | Verdict::Park(_)
+            | Verdict::Hold(_)
             | Verdict::Wait(_)
             | Verdict::Release
             | Verdict::DeadLetter(_)
@@ -292,7 +293,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Fails for ever under `policy` and gives the waits, as planned and as they really were.
+    /// Retries an operation that always fails, and returns the planned and the actual waits.
     async fn waits(policy: &Policy, seed: u64) -> (Vec<Duration>, Vec<Duration>) {
         let (planned, calls) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
         let failing = || {
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_waits_as_the_document_says_up_to_the_cap() {
+    async fn the_waits_are_as_documented_up_to_the_cap() {
         let policy = presets::storage().with_max_attempts(9).unwrap().with_jitter(Jitter::None);
         let (planned, actual) = waits(&policy, 1).await;
         let documented = [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000].map(Duration::from_millis);
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_wait_is_within_its_jitter() {
+    async fn every_wait_is_within_the_bounds_of_its_jitter() {
         for policy in [presets::storage(), presets::dequeue()] {
             for seed in 0..200 {
                 let (planned, actual) = waits(&policy, seed).await;
@@ -335,14 +336,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_seed_repeats_the_waits_and_another_does_not() {
+    async fn the_same_seed_gives_the_same_waits_and_another_seed_gives_others() {
         let policy = presets::storage();
         assert_eq!(waits(&policy, 7).await, waits(&policy, 7).await);
         assert_ne!(waits(&policy, 7).await.0, waits(&policy, 8).await.0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_error_that_is_not_eligible_ends_it_at_once() {
+    async fn an_error_that_is_not_eligible_ends_the_retry_at_once() {
         let calls = Cell::new(0);
         let failing = || {
             calls.set(calls.get() + 1);
@@ -356,11 +357,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_error_may_ask_for_a_longer_wait_but_not_beyond_the_budget() {
         let policy = presets::storage().with_total_budget(10_000 * MS);
-        let failing = |asked: u64| {
+        let failing = |retry_after_ms: u64| {
             let mut calls = 0;
             move || {
                 calls += 1;
-                ready(if calls < 2 { Err(asked) } else { Ok("done") })
+                ready(if calls < 2 { Err(retry_after_ms) } else { Ok("done") })
             }
         };
         let ask = |error: &u64| Some(Duration::from_millis(*error));
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_under_way_is_left_to_end_but_not_repeated_after_cancellation() {
+    async fn cancellation_does_not_interrupt_a_running_call_and_no_other_call_follows() {
         let token = CancellationToken::new();
         let calls = Cell::new(0);
         let cancelled_meanwhile = || {
@@ -421,14 +422,14 @@ mod tests {
                 Err::<(), _>("busy")
             }
         };
-        // Without a wait in between there is no wait that cancellation could end.
+        // This policy has no waits that cancellation could end.
         let at_once = presets::once().with_max_attempts(5).unwrap();
         let result = retry(&at_once, cancelled_meanwhile).cancel_on(token.clone()).await;
         assert_eq!((result, calls.get()), (Err("busy"), 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_wait_at_all_takes_no_time() {
+    async fn waits_of_zero_length_take_no_time() {
         let policy = presets::once().with_max_attempts(5).unwrap();
         let began = Instant::now();
         let (planned, _) = waits(&policy, 1).await;
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_works_at_once_needs_no_runtime() {
+    fn a_call_that_succeeds_at_once_needs_no_runtime() {
         let policy = presets::standard();
         let mut future = std::pin::pin!(retry(&policy, || ready(Ok::<_, ()>(7))));
         let mut cx = Context::from_waker(std::task::Waker::noop());

@@ -1,4 +1,4 @@
-//! How a worker works: how much at once, how long its leases last, how often it looks after the store.
+//! The settings of a worker: concurrency, leases, intervals, retries and logging.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use redrive_core::policy::presets;
 use redrive_core::store::Retention;
 use redrive_core::{Invalid, MaxAttempts, Policy, Queue, WorkerId};
 
-/// Attempts that one worker may run at once.
+/// The largest number of attempts that one worker may run at once.
 pub const CONCURRENCY_MAX: usize = 100_000;
-/// The shortest lease: its heartbeat, a third of it, is as fine as timers are.
+/// The shortest lease. Its heartbeat is a third of it, which is the resolution of timers.
 pub const LEASE_MIN: Duration = Duration::from_millis(3);
 
 /// The settings of a [`crate::Worker`].
@@ -25,68 +25,69 @@ pub const LEASE_MIN: Duration = Duration::from_millis(3);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The name that operators see on a lease.
+    /// The name of the worker, which operators see on its leases.
     pub worker: WorkerId,
-    /// Claims from these queues; none means all.
+    /// The queues to claim from. An empty list means all queues.
     pub queues: Vec<Queue>,
-    /// Attempts at once.
+    /// How many attempts may run at once.
     pub concurrency: usize,
-    /// How long a lease lasts without a heartbeat: after a crash the job is stuck for this long.
+    /// How long a lease lasts without a heartbeat. After a crash, its job is reclaimed after this time.
     pub lease: Duration,
-    /// Time from one heartbeat to the next; a third of the lease when absent.
+    /// Time from one heartbeat to the next. The default is a third of the lease.
     pub heartbeat: Option<Duration>,
-    /// Time from one search for orphans to the next.
+    /// Time from one reclaim to the next.
     pub reclaim_every: Duration,
-    /// Time from one removal of ended jobs to the next.
+    /// Time from one prune to the next.
     pub prune_every: Duration,
-    /// How long an idle worker trusts wake-ups before it looks for itself.
+    /// The longest time between two claims of an idle worker. Wake-ups and due times make it claim earlier.
     pub poll: Duration,
-    /// How long an attempt may take when neither its job nor its policy says so.
+    /// The timeout of attempts for which neither the job nor the policy sets one.
     pub attempt_timeout: Option<Duration>,
-    /// How long an orderly shutdown waits for running handlers.
+    /// How long a shutdown waits for running handlers.
     pub drain: Duration,
     /// How long ended jobs are kept.
     pub retention: Retention,
-    /// Which attempts go into the log.
-    pub log: KeepLog,
-    /// Which attempts of a queue go into the log, where that differs from `log`.
-    pub log_by_queue: BTreeMap<Queue, KeepLog>,
-    /// How settle, extend, reclaim and prune are retried. A result that the store has not taken by then is kept with its lease
-    /// and offered again every few seconds, until the store answers or the worker shuts down.
+    /// Which attempts are written to the attempt log.
+    pub log: AttemptLogging,
+    /// Exceptions from `log` for single queues.
+    pub log_by_queue: BTreeMap<Queue, AttemptLogging>,
+    /// How all calls that [`crate::RetryingStore`] retries are retried, except claim. A settlement that still fails
+    /// after these retries keeps its lease and is tried again every few seconds, until the store answers or the worker
+    /// shuts down.
     pub storage_retry: Policy,
     /// How claim is retried.
     pub dequeue_retry: Policy,
-    /// Where all randomness of the worker comes from; from entropy when absent.
+    /// The seed of all random numbers of the worker. Without one, they come from entropy.
     pub seed: Option<u64>,
-    /// Where heartbeats come from.
-    pub pulse: Pulse,
+    /// What sends the heartbeats.
+    pub heartbeat_source: HeartbeatSource,
 }
 
-/// Which attempts go into the log.
+/// Which attempts are written to the attempt log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeepLog {
+pub enum AttemptLogging {
     /// Every attempt.
     All,
-    /// Those that failed, so that a job that works costs no extra row.
+    /// Only failed attempts, so that a successful job costs no extra row.
     #[default]
     Failures,
-    /// None.
+    /// No attempts.
     None,
 }
 
-/// Where heartbeats come from.
+/// What sends the heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pulse {
-    /// A thread with a runtime of its own, so that handlers that block every thread of theirs keep their leases.
+pub enum HeartbeatSource {
+    /// A thread with its own runtime. Handlers keep their leases even if they block every thread of their runtime.
     #[default]
     OwnThread,
-    /// A task beside the handlers, for simulations on one thread and a paused clock.
+    /// A task in the runtime of the handlers, for simulations on one thread and a paused clock.
     Inline,
 }
 
 impl Default for Settings {
     /// All queues, 64 at once, a lease of 30 s, reclaim every 5 s, prune every minute, poll every second, no timeout,
-    /// a drain of 20 s, failures logged, storage retried 5 times and claims 3 times.
+    /// a drain of 20 s, failures logged, 5 attempts for calls to the store and 3 for claims.
     fn default() -> Self {
         Self {
             worker: unique_name(),
@@ -100,23 +101,23 @@ impl Default for Settings {
             attempt_timeout: None,
             drain: Duration::from_secs(20),
             retention: Retention::default(),
-            log: KeepLog::default(),
+            log: AttemptLogging::default(),
             log_by_queue: BTreeMap::new(),
             storage_retry: presets::storage(),
             dequeue_retry: presets::dequeue(),
             seed: None,
-            pulse: Pulse::default(),
+            heartbeat_source: HeartbeatSource::default(),
         }
     }
 }
 
 impl Settings {
-    /// Goes by `worker` on its leases.
+    /// Sets the name of the worker on its leases.
     pub fn with_worker(self, worker: WorkerId) -> Self {
         Self { worker, ..self }
     }
 
-    /// Claims from `queues` only; none means all.
+    /// Claims only from `queues`. An empty list means all queues.
     pub fn with_queues(self, queues: impl IntoIterator<Item = Queue>) -> Self {
         let queues = queues.into_iter().collect();
         Self { queues, ..self }
@@ -127,39 +128,39 @@ impl Settings {
         Self { concurrency, ..self }
     }
 
-    /// Takes leases for `lease`.
+    /// Sets the duration of a lease.
     pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// Renews leases every `heartbeat`; none is a third of the lease.
+    /// Renews leases every `heartbeat`. `None` means a third of the lease.
     pub fn with_heartbeat(self, heartbeat: impl Into<Option<Duration>>) -> Self {
         let heartbeat = heartbeat.into();
         Self { heartbeat, ..self }
     }
 
-    /// Looks for orphans every `reclaim_every`.
+    /// Reclaims jobs every `reclaim_every`.
     pub fn with_reclaim_every(self, reclaim_every: Duration) -> Self {
         Self { reclaim_every, ..self }
     }
 
-    /// Removes ended jobs every `prune_every`.
+    /// Prunes ended jobs every `prune_every`.
     pub fn with_prune_every(self, prune_every: Duration) -> Self {
         Self { prune_every, ..self }
     }
 
-    /// Looks for due jobs every `poll`, wake-up or not.
+    /// Claims at least every `poll`, even without a wake-up.
     pub fn with_poll(self, poll: Duration) -> Self {
         Self { poll, ..self }
     }
 
-    /// Ends attempts after `attempt_timeout` unless their job or policy says otherwise.
+    /// Ends attempts after `attempt_timeout`, unless the job or the policy sets a timeout.
     pub fn with_attempt_timeout(self, attempt_timeout: impl Into<Option<Duration>>) -> Self {
         let attempt_timeout = attempt_timeout.into();
         Self { attempt_timeout, ..self }
     }
 
-    /// Waits up to `drain` for running handlers at an orderly shutdown; zero releases them at once.
+    /// Waits up to `drain` for running handlers at a shutdown. Zero releases them at once.
     pub fn with_drain(self, drain: Duration) -> Self {
         Self { drain, ..self }
     }
@@ -169,18 +170,18 @@ impl Settings {
         Self { retention, ..self }
     }
 
-    /// Logs the attempts that `log` names.
-    pub fn with_log(self, log: KeepLog) -> Self {
+    /// Sets which attempts are written to the attempt log.
+    pub fn with_log(self, log: AttemptLogging) -> Self {
         Self { log, ..self }
     }
 
-    /// Logs the attempts of `queue` that `log` names.
-    pub fn with_log_of(mut self, queue: Queue, log: KeepLog) -> Self {
+    /// Sets which attempts of `queue` are written to the attempt log.
+    pub fn with_log_of(mut self, queue: Queue, log: AttemptLogging) -> Self {
         self.log_by_queue.insert(queue, log);
         self
     }
 
-    /// Retries settle, extend, reclaim and prune by `policy`.
+    /// Retries calls to the store by `policy`, except claim.
     pub fn with_storage_retry(self, policy: Policy) -> Self {
         Self { storage_retry: policy, ..self }
     }
@@ -190,28 +191,28 @@ impl Settings {
         Self { dequeue_retry: policy, ..self }
     }
 
-    /// Changes how often storage operations are tried, and nothing else; zero is refused.
+    /// Sets the number of attempts in the storage policy, and nothing else. Zero is an error.
     pub fn with_retry_attempts(mut self, attempts: u32) -> Result<Self, Invalid> {
         self.storage_retry.max_attempts = MaxAttempts::new(attempts)?;
         Ok(self)
     }
 
-    /// Tries every operation of the store once.
+    /// Calls the store once for each operation, without retries.
     pub fn disable_retry(self) -> Self {
         Self { storage_retry: presets::once(), dequeue_retry: presets::once(), ..self }
     }
 
-    /// Draws all randomness from `seed`.
+    /// Draws all random numbers from `seed`.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Sends heartbeats from `pulse`.
-    pub fn with_pulse(self, pulse: Pulse) -> Self {
-        Self { pulse, ..self }
+    /// Sets what sends the heartbeats.
+    pub fn with_heartbeat_source(self, heartbeat_source: HeartbeatSource) -> Self {
+        Self { heartbeat_source, ..self }
     }
 
-    /// Refuses settings under which a worker could not work, naming the field.
+    /// Checks the settings. The error names the invalid field.
     pub fn check(&self) -> Result<(), Invalid> {
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             let problem = format!("must be from 1 to {CONCURRENCY_MAX}, is {}", self.concurrency);
@@ -226,35 +227,35 @@ impl Settings {
                 format!("must be shorter than the lease ({:?}), is {:?}", self.lease, self.heartbeat());
             return Err(Invalid::new("heartbeat", problem));
         }
-        for (field, span) in [
+        for (field, duration) in [
             ("heartbeat", Some(self.heartbeat())),
             ("reclaim_every", Some(self.reclaim_every)),
             ("prune_every", Some(self.prune_every)),
             ("poll", Some(self.poll)),
             ("attempt_timeout", self.attempt_timeout),
         ] {
-            if span == Some(Duration::ZERO) {
+            if duration == Some(Duration::ZERO) {
                 return Err(Invalid::new(field, "must be longer than zero"));
             }
         }
         Ok(())
     }
 
-    /// The time from one heartbeat to the next, as given or by default.
+    /// The time from one heartbeat to the next: the setting, or a third of the lease.
     pub fn heartbeat(&self) -> Duration {
         self.heartbeat.unwrap_or(self.lease / 3)
     }
 
-    /// Which attempts of `queue` go into the log.
-    pub fn log_of(&self, queue: &Queue) -> KeepLog {
+    /// Which attempts of `queue` are written to the attempt log.
+    pub fn log_of(&self, queue: &Queue) -> AttemptLogging {
         self.log_by_queue.get(queue).copied().unwrap_or(self.log)
     }
 }
 
-/// The process says where to look; the rest tells several workers of one process, or of several hosts, apart.
+/// Returns a name with the process id, and a random part that distinguishes workers of one process or of several hosts.
 fn unique_name() -> WorkerId {
     let name = format!("worker-{}-{:08x}", std::process::id(), fastrand::u32(..));
-    WorkerId::new(name).unwrap_or_else(|_| unreachable!("a short printable name is legal"))
+    WorkerId::new(name).unwrap_or_else(|_| unreachable!("a short printable name is valid"))
 }
 
 #[cfg(test)]
@@ -264,7 +265,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn an_illegal_combination_names_its_field() {
+    fn an_invalid_setting_is_rejected_with_its_field_name() {
         let new = Settings::default;
         let cases = [
             (new().with_concurrency(0), "concurrency"),
@@ -287,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_is_a_third_of_the_lease_unless_given() {
+    fn the_default_heartbeat_is_a_third_of_the_lease() {
         assert_eq!(Settings::default().heartbeat(), 10 * S);
         assert_eq!(Settings::default().with_heartbeat(S).heartbeat(), S);
     }
 
     #[test]
-    fn each_way_to_set_retry_changes_what_it_names_and_nothing_else() {
+    fn each_retry_setting_changes_only_its_own_policy() {
         let new = Settings::default;
         assert_eq!(new().storage_retry, presets::storage());
         assert_eq!(new().dequeue_retry, presets::dequeue());
@@ -311,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_may_log_otherwise() {
+    fn a_queue_may_have_its_own_attempt_logging() {
         let audit = Queue::new("audit").unwrap();
-        let settings = Settings::default().with_log_of(audit.clone(), KeepLog::All);
-        assert_eq!(settings.log_of(&audit), KeepLog::All);
-        assert_eq!(settings.log_of(&Queue::default()), KeepLog::Failures);
+        let settings = Settings::default().with_log_of(audit.clone(), AttemptLogging::All);
+        assert_eq!(settings.log_of(&audit), AttemptLogging::All);
+        assert_eq!(settings.log_of(&Queue::default()), AttemptLogging::Failures);
     }
 }

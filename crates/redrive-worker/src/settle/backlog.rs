@@ -1,4 +1,4 @@
-//! Results that the store could not take, and when they are offered again.
+//! Settlements that the store could not write, and when to retry them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,88 +7,100 @@ use redrive_core::Lease;
 use redrive_core::store::StoreError;
 use tokio::time::Instant;
 
-use super::Finished;
-use crate::engine::{Causes, Engine};
+use super::PendingSettlement;
+use crate::engine::{Engine, ErrorChain};
 
-/// The shortest and the longest wait between two offers, whatever the storage policy says.
+/// The limits of the wait between two retries, for any storage policy.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Results that wait for the store. Each keeps its lease.
+/// Settlements that wait for the store. Each keeps its lease.
 ///
-/// A batch that fails goes to the back, and the next one is half as large: one result that the store cannot take, because its
-/// row is locked, does not hold up the others for long.
+/// A batch that fails goes to the back, and the next batch is half as large. So one settlement that cannot be written, for
+/// example because its row is locked, does not delay the others for long.
 pub(super) struct Backlog {
-    results: VecDeque<Finished>,
-    /// How many are offered at most, and how many in the next offer.
+    settlements: VecDeque<PendingSettlement>,
+    /// The largest batch.
     batch_max: usize,
-    batch: usize,
-    /// Offers in a row that failed.
-    failed: u32,
-    due: Instant,
+    /// The size of the next batch.
+    batch_size: usize,
+    /// Consecutive retries that failed.
+    failures: u32,
+    retry_at: Instant,
 }
 
 impl Backlog {
     pub(super) fn new(batch_max: usize) -> Self {
-        Self { results: VecDeque::new(), batch_max, batch: batch_max, failed: 0, due: Instant::now() }
+        Self {
+            settlements: VecDeque::new(),
+            batch_max,
+            batch_size: batch_max,
+            failures: 0,
+            retry_at: Instant::now(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.results.len()
+        self.settlements.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.results.is_empty()
+        self.settlements.is_empty()
     }
 
-    /// When to offer some of them again.
-    pub(super) fn due(&self) -> Instant {
-        self.due
+    /// When to retry the next batch.
+    pub(super) fn retry_at(&self) -> Instant {
+        self.retry_at
     }
 
-    /// Adds results that the store has just failed to take. Says so where they are the first.
-    pub(super) fn keep(&mut self, engine: &Engine, results: Vec<Finished>, error: &StoreError) {
+    /// Adds settlements that have just failed with `error`. Logs a warning if the backlog was empty.
+    pub(super) fn add(&mut self, engine: &Engine, settlements: Vec<PendingSettlement>, error: &StoreError) {
         if self.is_empty() {
-            let (count, error) = (results.len(), Causes(error));
-            tracing::warn!(count, %error, "settle failed: results wait for the store and keep their leases");
-            self.wait(engine);
+            let (count, error) = (settlements.len(), ErrorChain(error));
+            tracing::warn!(count, %error, "settle failed: settlements wait for the store and keep their leases");
+            self.schedule_retry(engine);
         }
-        self.results.extend(results);
+        self.settlements.extend(settlements);
     }
 
-    /// Takes out what to offer next.
-    pub(super) fn take(&mut self) -> Vec<Finished> {
-        let count = self.batch.min(self.results.len());
-        self.results.drain(..count).collect()
+    /// Takes out the next batch.
+    pub(super) fn take_batch(&mut self) -> Vec<PendingSettlement> {
+        let count = self.batch_size.min(self.settlements.len());
+        self.settlements.drain(..count).collect()
     }
 
-    /// The store has taken what was offered: the rest follows at once.
-    pub(super) fn taken(&mut self) {
-        self.failed = 0;
-        self.batch = (2 * self.batch).min(self.batch_max);
-        self.due = Instant::now();
+    /// Records that a batch was written. The next one is due at once.
+    pub(super) fn batch_succeeded(&mut self) {
+        self.failures = 0;
+        self.batch_size = (2 * self.batch_size).min(self.batch_max);
+        self.retry_at = Instant::now();
         if self.is_empty() {
-            tracing::info!("the store has taken every result that waited");
+            tracing::info!("all settlements that waited for the store are written");
         }
     }
 
-    /// The store has not taken what was offered.
-    pub(super) fn put_back(&mut self, engine: &Engine, results: Vec<Finished>, error: &StoreError) {
-        tracing::debug!(count = results.len(), error = %Causes(error), "settle failed again");
-        self.batch = (results.len() / 2).max(1);
-        self.results.extend(results);
-        self.wait(engine);
+    /// Puts back settlements that have failed again.
+    pub(super) fn batch_failed(
+        &mut self,
+        engine: &Engine,
+        settlements: Vec<PendingSettlement>,
+        error: &StoreError,
+    ) {
+        tracing::debug!(count = settlements.len(), error = %ErrorChain(error), "settle failed again");
+        self.batch_size = (settlements.len() / 2).max(1);
+        self.settlements.extend(settlements);
+        self.schedule_retry(engine);
     }
 
-    /// The leases of those that nobody will settle.
+    /// Returns the leases of the settlements, which nobody will write.
     pub(super) fn into_leases(self) -> Vec<Lease> {
-        self.results.into_iter().map(|finished| finished.settlement.lease).collect()
+        self.settlements.into_iter().map(|pending| pending.settlement.lease).collect()
     }
 
-    /// Goes on where the storage policy has ended.
-    fn wait(&mut self, engine: &Engine) {
-        let tries = engine.settings.storage_retry.max_attempts.get().saturating_add(self.failed);
-        self.failed = self.failed.saturating_add(1);
-        self.due = Instant::now() + engine.storage_wait(tries).clamp(WAIT_MIN, WAIT_MAX);
+    /// Continues the waits of the storage policy after its last attempt.
+    fn schedule_retry(&mut self, engine: &Engine) {
+        let attempts = engine.settings.storage_retry.max_attempts.get().saturating_add(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = Instant::now() + engine.storage_backoff(attempts).clamp(WAIT_MIN, WAIT_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! A store, a policy and workers on it, all on tokio's clock.
+//! A store with a policy, and workers on it. All time comes from tokio's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use redrive_core::{
 };
 use redrive_testkit::ModelStore;
 use redrive_testkit::clock::START;
-use redrive_worker::{Handler, Pulse, Settings, Summary, Worker, WorkerError};
+use redrive_worker::{Handler, HeartbeatSource, Settings, Summary, Worker, WorkerError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::rigged::Rigged;
+use crate::faulty_store::FaultyStore;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const S: Duration = Duration::from_secs(1);
 
-/// A store's clock that goes by tokio's, which a test may have paused.
+/// A store's clock that follows tokio's clock, which a test may have paused.
 #[derive(Debug)]
 struct TokioClock(Instant);
 
@@ -31,24 +31,24 @@ impl Clock for TokioClock {
     }
 }
 
-pub(crate) struct Stage {
-    pub(crate) store: Arc<Rigged>,
+pub(crate) struct Fixture {
+    pub(crate) store: Arc<FaultyStore>,
     pub(crate) policy: PolicyRef,
 }
 
-impl Stage {
-    /// An empty store with a policy of four attempts, 1, 4 and 9 s apart.
+impl Fixture {
+    /// Creates an empty store with a policy of four attempts, 1, 4 and 9 s apart.
     pub(crate) async fn new() -> Self {
         Self::with_policy(&presets::quadratic()).await
     }
 
     pub(crate) async fn with_policy(policy: &Policy) -> Self {
         let model = ModelStore::new(TokioClock(Instant::now()));
-        let policy = catalog::put_inline(&model, policy).await.unwrap();
-        Self { store: Arc::new(Rigged::new(model)), policy }
+        let policy = catalog::put_inline(&model, policy, redrive_core::Timestamp::default()).await.unwrap();
+        Self { store: Arc::new(FaultyStore::new(model)), policy }
     }
 
-    /// A job with the `n`-th id, not yet enqueued.
+    /// Returns a job with the id `n`, which is not enqueued yet.
     pub(crate) fn new_job(&self, n: u128) -> NewJob {
         NewJob::new(id(n), kind("test"), self.policy.clone(), n.to_le_bytes().to_vec())
     }
@@ -57,7 +57,7 @@ impl Stage {
         self.store.model.enqueue(jobs.into_iter().collect()).await.unwrap();
     }
 
-    /// Enqueues `count` plain jobs with ids from 1.
+    /// Enqueues jobs with the ids from 1 to `count`.
     pub(crate) async fn enqueue_many(&self, count: u128) {
         self.enqueue((1..=count).map(|n| self.new_job(n))).await;
     }
@@ -78,27 +78,27 @@ impl Stage {
         self.log(n).into_iter().map(|attempt| attempt.entry.outcome).collect()
     }
 
-    pub(crate) fn in_state(&self, state: State) -> usize {
+    pub(crate) fn count_in_state(&self, state: State) -> usize {
         self.store.model.inspect(|model| model.jobs().filter(|job| job.state == state).count())
     }
 
-    /// Waits until the `n`-th job is in `state`.
-    pub(crate) async fn until(&self, n: u128, state: State) {
-        self.when(|stage| stage.state(n) == state).await;
+    /// Waits until the job `n` is in `state`.
+    pub(crate) async fn wait_for_state(&self, n: u128, state: State) {
+        self.wait_until(|fixture| fixture.state(n) == state).await;
     }
 
-    /// Waits until something holds, for an hour at most.
-    pub(crate) async fn when(&self, holds: impl Fn(&Self) -> bool) {
+    /// Waits until `holds` returns true, for at most an hour.
+    pub(crate) async fn wait_until(&self, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + 3_600 * S;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "it never came to that");
+            assert!(Instant::now() < deadline, "the condition did not hold within an hour");
             tokio::time::sleep(MS).await;
         }
     }
 
     /// Settings for a paused clock.
     pub(crate) fn settings() -> Settings {
-        Settings::default().with_pulse(Pulse::Inline).with_seed(1)
+        Settings::default().with_heartbeat_source(HeartbeatSource::Inline).with_seed(1)
     }
 
     pub(crate) fn worker(&self, settings: Settings, handler: impl Handler) -> Worker {
@@ -106,37 +106,37 @@ impl Stage {
         worker.on(kind("test"), handler)
     }
 
-    pub(crate) fn start(&self, handler: impl Handler) -> Running {
+    pub(crate) fn start(&self, handler: impl Handler) -> RunningWorker {
         self.start_with(Self::settings(), handler)
     }
 
-    pub(crate) fn start_with(&self, settings: Settings, handler: impl Handler) -> Running {
+    pub(crate) fn start_with(&self, settings: Settings, handler: impl Handler) -> RunningWorker {
         self.run(self.worker(settings, handler))
     }
 
-    pub(crate) fn run(&self, worker: Worker) -> Running {
-        let (shutdown, asked) = oneshot::channel::<()>();
+    pub(crate) fn run(&self, worker: Worker) -> RunningWorker {
+        let (shutdown, requested) = oneshot::channel::<()>();
         let run = worker.run_until(async {
-            let _ = asked.await;
+            let _ = requested.await;
         });
-        Running { shutdown, task: tokio::spawn(run) }
+        RunningWorker { shutdown, task: tokio::spawn(run) }
     }
 }
 
-/// A worker at work. It shuts down when this is dropped.
-pub(crate) struct Running {
+/// A running worker. It shuts down when this value is dropped.
+pub(crate) struct RunningWorker {
     shutdown: oneshot::Sender<()>,
     task: JoinHandle<Result<Summary, WorkerError>>,
 }
 
-impl Running {
-    /// Shuts the worker down in good order.
+impl RunningWorker {
+    /// Shuts the worker down and returns its summary.
     pub(crate) async fn stop(self) -> Summary {
         drop(self.shutdown);
         self.task.await.unwrap().unwrap()
     }
 
-    /// Drops the worker's future.
+    /// Drops the worker's future, which has the effect of a crash.
     pub(crate) async fn crash(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());

@@ -1,15 +1,15 @@
-//! The worker as its users and its store see it, on the reference model and a paused clock.
+//! Tests the worker through its public interface, on the model store and with a paused clock.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod attempts;
 mod claims;
-mod endings;
+mod faulty_store;
+mod fixture;
+mod job_ends;
 mod leases;
 mod node_pause;
 mod outage;
 mod panics;
-mod rigged;
 mod shutdown;
-mod stage;
 mod storage_retry;
 mod waits;

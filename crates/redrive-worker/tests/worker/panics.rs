@@ -1,4 +1,4 @@
-//! A panic of a handler's own code is a failed attempt, wherever it happens; the worker continues.
+//! A panic in a handler's code, wherever it happens, is a failed attempt. The worker continues.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,83 +7,83 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::policy::presets;
-use redrive_core::store::{Settled, Settlement, StoreError};
+use redrive_core::store::{SettleResult, Settlement, StoreError};
 use redrive_core::{Job, NewJob, Outcome, Reason, State, Store};
 use redrive_worker::{Context, Handler, Settler};
 
-use crate::stage::{S, Stage, id};
+use crate::fixture::{Fixture, S, id};
 
 /// Panics when it is dropped.
-struct Bomb;
+struct PanicOnDrop;
 
-impl Drop for Bomb {
+impl Drop for PanicOnDrop {
     fn drop(&mut self) {
         panic!("dropped");
     }
 }
 
-/// Holds a bomb for ever in its first attempt, and succeeds in the second.
-async fn hold_a_bomb(cx: Context) -> Outcome {
+/// The first attempt never returns, and panics when it is dropped. The second attempt succeeds.
+async fn panic_when_dropped(cx: Context) -> Outcome {
     if cx.job.attempt == 1 {
-        let _bomb = Bomb;
+        let _guard = PanicOnDrop;
         std::future::pending::<()>().await;
     }
     Outcome::Done(None)
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_panics_when_a_timeout_drops_it_has_failed() {
-    let stage = Stage::new().await;
-    stage.enqueue([NewJob { timeout: Some(S), ..stage.new_job(1) }]).await;
-    let worker = stage.start(hold_a_bomb);
-    stage.until(1, State::Succeeded).await;
+async fn a_panic_in_a_destructor_after_a_timeout_is_a_failed_attempt() {
+    let fixture = Fixture::new().await;
+    fixture.enqueue([NewJob { timeout: Some(S), ..fixture.new_job(1) }]).await;
+    let worker = fixture.start(panic_when_dropped);
+    fixture.wait_for_state(1, State::Succeeded).await;
     worker.stop().await;
-    assert_eq!(stage.outcomes(1), ["panic"]);
-    assert_eq!(stage.log(1)[0].entry.error.as_deref(), Some("handler panicked: dropped"));
+    assert_eq!(fixture.outcomes(1), ["panic"]);
+    assert_eq!(fixture.log(1)[0].entry.error.as_deref(), Some("handler panicked: dropped"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_panics_when_a_cancel_drops_it_is_cancelled_all_the_same() {
-    let stage = Stage::new().await;
-    stage.enqueue_many(1).await;
-    let worker = stage.start(hold_a_bomb);
-    stage.until(1, State::Running).await;
-    stage.store.cancel(vec![id(1)]).await.unwrap();
-    stage.until(1, State::Cancelled).await;
+async fn a_panic_in_a_destructor_after_a_cancel_does_not_prevent_the_cancel() {
+    let fixture = Fixture::new().await;
+    fixture.enqueue_many(1).await;
+    let worker = fixture.start(panic_when_dropped);
+    fixture.wait_for_state(1, State::Running).await;
+    fixture.store.cancel(vec![id(1)]).await.unwrap();
+    fixture.wait_for_state(1, State::Cancelled).await;
     worker.stop().await;
-    assert_eq!(stage.outcomes(1), ["panic"]);
+    assert_eq!(fixture.outcomes(1), ["panic"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_panics_when_a_shutdown_drops_it_has_failed_and_the_worker_ends_in_good_order() {
-    let stage = Stage::new().await;
-    stage.enqueue_many(1).await;
-    let worker = stage.start_with(Stage::settings().with_drain(Duration::ZERO), hold_a_bomb);
-    stage.until(1, State::Running).await;
+async fn a_panic_in_a_destructor_at_a_shutdown_is_a_failed_attempt_and_the_shutdown_continues() {
+    let fixture = Fixture::new().await;
+    fixture.enqueue_many(1).await;
+    let worker = fixture.start_with(Fixture::settings().with_drain(Duration::ZERO), panic_when_dropped);
+    fixture.wait_for_state(1, State::Running).await;
     worker.stop().await;
-    assert_eq!((stage.state(1), stage.outcomes(1)), (State::Retrying, vec!["panic".to_owned()]));
+    assert_eq!((fixture.state(1), fixture.outcomes(1)), (State::Retrying, vec!["panic".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_that_panics_when_dropped_is_a_panic_like_any_other() {
-    let stage = Stage::new().await;
-    stage.enqueue_many(1).await;
-    let worker = stage.start(async |cx: Context| {
+async fn a_panic_whose_payload_panics_when_dropped_is_a_failed_attempt() {
+    let fixture = Fixture::new().await;
+    fixture.enqueue_many(1).await;
+    let worker = fixture.start(async |cx: Context| {
         if cx.job.attempt == 1 {
-            std::panic::panic_any(Bomb);
+            std::panic::panic_any(PanicOnDrop);
         }
         Outcome::Done(None)
     });
-    stage.until(1, State::Succeeded).await;
+    fixture.wait_for_state(1, State::Succeeded).await;
     let summary = worker.stop().await;
-    assert_eq!((stage.outcomes(1), summary.reclaimed), (vec!["panic".to_owned()], 0));
+    assert_eq!((fixture.outcomes(1), summary.reclaimed), (vec!["panic".to_owned()], 0));
 }
 
-/// Panics whenever it is asked for the key of an estimate.
-struct Keyless;
+/// A handler whose `estimate_key` panics.
+struct PanickingEstimateKey;
 
 #[async_trait]
-impl Handler for Keyless {
+impl Handler for PanickingEstimateKey {
     async fn run(&self, _: Context) -> Outcome {
         Outcome::Done(None)
     }
@@ -94,35 +94,39 @@ impl Handler for Keyless {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_estimate_key_changes_nothing_for_attempts_and_orphans() {
-    let stage = Stage::new().await;
-    stage.enqueue_many(1).await;
-    let crashed = stage.start(async |_: Context| std::future::pending::<Outcome>().await);
-    stage.until(1, State::Running).await;
+async fn a_panic_in_estimate_key_affects_neither_attempts_nor_reclaimed_jobs() {
+    let fixture = Fixture::new().await;
+    fixture.enqueue_many(1).await;
+    let crashed = fixture.start(async |_: Context| std::future::pending::<Outcome>().await);
+    fixture.wait_for_state(1, State::Running).await;
     crashed.crash().await;
-    let worker = stage.start(Keyless);
-    stage.until(1, State::Succeeded).await;
+    let worker = fixture.start(PanickingEstimateKey);
+    fixture.wait_for_state(1, State::Succeeded).await;
     let summary = worker.stop().await;
-    assert_eq!((summary.reclaimed, stage.outcomes(1)), (1, vec!["lease_expired".to_owned()]));
+    assert_eq!((summary.reclaimed, fixture.outcomes(1)), (1, vec!["lease_expired".to_owned()]));
 }
 
-/// Succeeds, with a settler that panics as often as it is told to and then settles nothing.
-struct Unsettled {
+/// A handler that succeeds. Its settler panics in the first `panics` calls, and afterwards reports lost leases.
+struct PanickingSettler {
     panics: usize,
     calls: Arc<AtomicUsize>,
 }
 
 #[async_trait]
-impl Settler for Unsettled {
-    async fn settle(&self, _: &[Arc<Job>], settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+impl Settler for PanickingSettler {
+    async fn settle(
+        &self,
+        _: &[Arc<Job>],
+        settlements: &[Settlement],
+    ) -> Result<Vec<SettleResult>, StoreError> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         assert!(call >= self.panics, "no room");
-        Ok(settlements.iter().map(|_| Settled::LeaseLost).collect())
+        Ok(settlements.iter().map(|_| SettleResult::LeaseLost).collect())
     }
 }
 
 #[async_trait]
-impl Handler for Unsettled {
+impl Handler for PanickingSettler {
     async fn run(&self, _: Context) -> Outcome {
         Outcome::Done(None)
     }
@@ -133,31 +137,31 @@ impl Handler for Unsettled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settler_that_always_panics_leaves_a_dead_job_that_says_so() {
-    let stage = Stage::with_policy(&presets::quadratic().with_max_attempts(1).unwrap()).await;
-    stage.enqueue_many(3).await;
+async fn a_settler_that_always_panics_leads_to_dead_jobs_with_its_error() {
+    let fixture = Fixture::with_policy(&presets::quadratic().with_max_attempts(1).unwrap()).await;
+    fixture.enqueue_many(3).await;
     let calls = Arc::new(AtomicUsize::new(0));
-    let worker = stage.start(Unsettled { panics: usize::MAX, calls: calls.clone() });
-    stage.when(|stage| stage.in_state(State::Dead) == 3).await;
+    let worker = fixture.start(PanickingSettler { panics: usize::MAX, calls: calls.clone() });
+    fixture.wait_until(|fixture| fixture.count_in_state(State::Dead) == 3).await;
     let summary = worker.stop().await;
     assert_eq!((summary.dropped, summary.reclaimed), (0, 0));
     for n in 1..=3 {
         let error = "the end of the job could not be written: the handler's settler panicked: no room; \
-            the job ended without it";
-        assert_eq!(stage.job(n).last_error.as_deref(), Some(error));
-        assert_eq!(stage.job(n).reason, Some(Reason::AttemptsExhausted));
-        assert_eq!(stage.outcomes(n), ["panic"]);
+            the job ended without this write";
+        assert_eq!(fixture.job(n).last_error.as_deref(), Some(error));
+        assert_eq!(fixture.job(n).reason, Some(Reason::AttemptsExhausted));
+        assert_eq!(fixture.outcomes(n), ["panic"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_never_succeeds_without_its_settler() {
-    let stage = Stage::new().await;
-    stage.enqueue_many(1).await;
+    let fixture = Fixture::new().await;
+    fixture.enqueue_many(1).await;
     let calls = Arc::new(AtomicUsize::new(0));
-    let worker = stage.start(Unsettled { panics: 1, calls: calls.clone() });
-    stage.when(|_| calls.load(Ordering::SeqCst) == 2).await;
+    let worker = fixture.start(PanickingSettler { panics: 1, calls: calls.clone() });
+    fixture.wait_until(|_| calls.load(Ordering::SeqCst) == 2).await;
     worker.stop().await;
-    // The second call was about the failed attempt, and would have settled it.
-    assert_eq!((stage.state(1), stage.outcomes(1).len()), (State::Running, 0));
+    // The second call was for the failed attempt and would have settled it.
+    assert_eq!((fixture.state(1), fixture.outcomes(1).len()), (State::Running, 0));
 }
