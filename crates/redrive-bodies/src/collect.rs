@@ -1,36 +1,36 @@
-//! Deletes bodies that no task uses any more.
+//! Deletes bodies that no task uses.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use object_store::ObjectStoreExt as _;
 use redrive_core::limits::BATCH_ITEMS_MAX;
-use redrive_core::records::{Expect, Record, Written};
+use redrive_core::records::{Record, Records};
 use redrive_core::store::{Backend, Filter, PageRequest};
 use redrive_core::{Job, JobId, StoreError, Tenant, Timestamp};
 use uuid::Uuid;
 
-use super::claim::{BodyState, Held, confirm_user, remove};
-use super::reference::named_in;
-use super::{Bodies, BodyRef, KIND, path};
+use super::attach::{BodyRecord, BodyState, confirm_attached};
+use super::reference::body_ids_in;
+use super::{Bodies, BodyRef, path};
 
-/// How long a body is kept without a task.
+/// How long a body that no task uses is kept after its upload or its last attach.
 pub const ORPHAN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Bodies whose user is looked for among all jobs, in one run; others wait for the next.
+/// The most bodies per run whose job is searched among all jobs. Others wait for the next run.
 const SEARCHED_MAX: usize = 10_000;
-/// Jobs that such a search reads at once.
+/// Jobs in one page of that search.
 const SEARCH_PAGE_ITEMS: usize = 100;
 
 impl Bodies {
-    /// Deletes the bodies that nobody claimed for `age` and that no task uses; answers how many.
+    /// Deletes the bodies that no task uses and to which none was attached for `age`. Returns how many it deleted.
     ///
-    /// A task uses a body as long as it exists and its payload names the body. The payload counts because a replaced task
-    /// keeps its id and gets another body: its former one is free then.
+    /// A task uses a body as long as the task exists and its payload refers to the body. The payload counts, because a replaced
+    /// task keeps its id and gets another body, and its former body is unused then.
     ///
-    /// A body is doomed first, by compare-and-set, so that a task which claims it meanwhile keeps it and one that
-    /// comes later is refused; then the object goes, then its record. A crash in between is finished by the next
-    /// run. Two runs at once are harmless.
+    /// The body is first marked as deleting, by compare-and-set: a task that was attached meanwhile keeps it, and a later attach
+    /// fails. Then the object is deleted, then its record. After a crash the next run completes this. Concurrent runs are
+    /// harmless.
     pub async fn collect(
         &self,
         backend: &dyn Backend,
@@ -43,16 +43,15 @@ impl Bodies {
         let mut uncertain = Vec::new();
         let mut after: Option<String> = None;
         loop {
-            let page = backend.scan(KIND, after.as_deref(), batch).await?;
-            after = page.last().filter(|_| page.len() == batch).map(|last| last.id.clone());
-            for record in page {
-                match judge(backend, &record, before).await? {
+            // A damaged record is skipped, and its body is kept.
+            let page = Records::<BodyRecord>::new(backend).page("", after.as_deref(), batch).await?;
+            after = page.next;
+            for record in page.items {
+                match usage_of(backend, &record.value, before).await? {
                     Usage::Used => {}
-                    Usage::Unused(held) => collected += self.delete_unused(backend, &record, held).await?,
-                    Usage::Unknown(held, body) if uncertain.len() < SEARCHED_MAX => {
-                        uncertain.push((record, held, body));
-                    }
-                    Usage::Unknown(..) => {}
+                    Usage::Unused => collected += self.delete_unused(backend, record).await?,
+                    Usage::Unknown(body) if uncertain.len() < SEARCHED_MAX => uncertain.push((record, body)),
+                    Usage::Unknown(_) => {}
                 }
             }
             if after.is_none() {
@@ -61,53 +60,53 @@ impl Bodies {
         }
     }
 
-    /// Looks for the users of bodies whose last enqueue was not confirmed, in one walk over the jobs. That is rare: someone
-    /// crashed between an enqueue that may have replaced a job and the note of which job it was.
+    /// Searches all jobs for the users of bodies whose last enqueue was not confirmed. This is rare: a process crashed between an
+    /// enqueue that may have replaced a job and [`confirm_attached`].
     async fn collect_uncertain(
         &self,
         backend: &dyn Backend,
-        uncertain: Vec<(Record, Held, BodyRef)>,
+        uncertain: Vec<(Record<BodyRecord>, BodyRef)>,
     ) -> Result<usize, StoreError> {
         if uncertain.is_empty() {
             return Ok(0);
         }
         let users = find_users(backend, &uncertain).await?;
         let mut collected = 0;
-        for (record, held, body) in uncertain {
+        for (record, body) in uncertain {
             match users.get(&body.id()) {
                 Some(user) => {
-                    if let Err(error) = confirm_user(backend, &body, &held.tenant, *user).await {
-                        tracing::warn!(%error, %body, "the user of a body could not be noted; the next run tries again");
+                    if let Err(error) = confirm_attached(backend, &body, &record.value.tenant, *user).await {
+                        tracing::warn!(%error, %body, "could not record which job uses a body; the next run tries again");
                     }
                 }
-                None => collected += self.delete_unused(backend, &record, held).await?,
+                None => collected += self.delete_unused(backend, record).await?,
             }
         }
         Ok(collected)
     }
 
-    /// Deletes a body unless someone claimed it meanwhile; answers how many that were.
+    /// Deletes a body, unless a task was attached to it meanwhile. Returns how many it deleted: 0 or 1.
     async fn delete_unused(
         &self,
         backend: &dyn Backend,
-        record: &Record,
-        held: Held,
+        record: Record<BodyRecord>,
     ) -> Result<usize, StoreError> {
-        if self.is_elsewhere(&record.id, &held).await {
+        let id = record.id.clone();
+        if self.is_in_other_location(&id, &record.value).await {
             return Ok(0);
         }
-        let Some(doomed) = doom(backend, record, held).await? else { return Ok(0) };
-        if let Err(error) = self.remove_object(&record.id).await {
-            tracing::warn!(%error, body = record.id, "a body cannot be deleted now; the next run tries again");
+        let Some(version) = mark_deleting(backend, record).await? else { return Ok(0) };
+        if let Err(error) = self.remove_object(&id).await {
+            tracing::warn!(%error, body = id, "a body could not be deleted; the next run tries again");
             return Ok(0);
         }
-        Ok(usize::from(matches!(remove(backend, &record.id, doomed).await?, Written::Done(_))))
+        Ok(usize::from(Records::<BodyRecord>::new(backend).remove_version(&id, version).await?))
     }
 
-    /// Whether a body was stored in a place that is not this one, and was not copied here: the nodes that reach it delete it.
-    async fn is_elsewhere(&self, id: &str, held: &Held) -> bool {
-        match &held.place {
-            Some(place) if place.id != self.place.id => self.store.head(&path(id)).await.is_err(),
+    /// Whether a body was stored in another location and was not copied to this one. Nodes that use that location delete it.
+    async fn is_in_other_location(&self, id: &str, record: &BodyRecord) -> bool {
+        match &record.location {
+            Some(stored) if stored.id != self.location.id => self.store.head(&path(id)).await.is_err(),
             Some(_) | None => false,
         }
     }
@@ -115,59 +114,49 @@ impl Bodies {
 
 /// Whether a body is used.
 pub(super) enum Usage {
-    /// A task uses it, or it is too young to tell.
+    /// A task uses it, or it is too new to decide.
     Used,
     /// No task uses it.
-    Unused(Held),
-    /// None of the tasks that it was claimed for uses it, but another one may.
-    Unknown(Held, BodyRef),
+    Unused,
+    /// None of its attached tasks uses it, but another job may.
+    Unknown(BodyRef),
 }
 
-pub(super) async fn judge(
+pub(super) async fn usage_of(
     backend: &dyn Backend,
-    record: &Record,
+    record: &BodyRecord,
     before: Timestamp,
 ) -> Result<Usage, StoreError> {
-    let held = match Held::parse(record) {
-        Ok(held) => held,
-        // One damaged record must not keep all the others for ever.
-        Err(error) => {
-            tracing::warn!(%error, "a body's record cannot be read and is left as it is");
-            return Ok(Usage::Used);
-        }
-    };
-    let young = Timestamp::from_ms(held.touched_at_ms) > before;
-    match held.state {
-        BodyState::Doomed => Ok(Usage::Unused(held)),
+    let young = Timestamp::from_ms(record.touched_at_ms) > before;
+    match record.state {
+        BodyState::Deleting => Ok(Usage::Unused),
         BodyState::Uploading | BodyState::Stored { .. } if young => Ok(Usage::Used),
-        BodyState::Uploading => Ok(Usage::Unused(held)),
-        BodyState::Stored { body } if is_used(backend, &body, &held.tasks).await? => Ok(Usage::Used),
-        // Nobody ever claimed it, so nobody can have replaced a task with it.
-        BodyState::Stored { .. } if held.tasks.is_empty() => Ok(Usage::Unused(held)),
-        BodyState::Stored { body } if held.may_have_other_user => Ok(Usage::Unknown(held, body)),
-        BodyState::Stored { .. } => Ok(Usage::Unused(held)),
+        BodyState::Uploading => Ok(Usage::Unused),
+        BodyState::Stored { body } if is_used(backend, &body, &record.tasks).await? => Ok(Usage::Used),
+        // No task was ever attached, so no enqueue can have replaced a job with it.
+        BodyState::Stored { .. } if record.tasks.is_empty() => Ok(Usage::Unused),
+        BodyState::Stored { body } if record.may_have_other_user => Ok(Usage::Unknown(body)),
+        BodyState::Stored { .. } => Ok(Usage::Unused),
     }
 }
 
-/// The version of the record once it is doomed; none if it was claimed meanwhile.
-pub(super) async fn doom(
+/// Marks a body as deleting, and returns the new version of its record. Returns none if a task was attached meanwhile.
+pub(super) async fn mark_deleting(
     backend: &dyn Backend,
-    record: &Record,
-    held: Held,
+    record: Record<BodyRecord>,
 ) -> Result<Option<u64>, StoreError> {
-    match held.state {
-        BodyState::Doomed => return Ok(Some(record.version)),
-        BodyState::Uploading | BodyState::Stored { .. } => {}
-    }
-    let doomed = Held { state: BodyState::Doomed, ..held };
-    match doomed.write(backend, record.id.clone(), Expect::Version(record.version)).await? {
-        Written::Done(version) => Ok(Some(version)),
-        Written::Conflict(_) => Ok(None),
+    let Record { id, version, value } = record;
+    match value.state {
+        BodyState::Deleting => Ok(Some(version)),
+        BodyState::Uploading | BodyState::Stored { .. } => {
+            let deleting = BodyRecord { state: BodyState::Deleting, ..value };
+            Records::new(backend).replace(&id, version, &deleting).await
+        }
     }
 }
 
 async fn is_used(backend: &dyn Backend, body: &BodyRef, tasks: &[JobId]) -> Result<bool, StoreError> {
-    let uses = |job: &Job| named_in(&job.payload).any(|id| id == body.id());
+    let uses = |job: &Job| body_ids_in(&job.payload).any(|id| id == body.id());
     for tasks in tasks.chunks(BATCH_ITEMS_MAX) {
         match backend.get(tasks.to_vec()).await {
             Ok(jobs) if jobs.iter().flatten().any(uses) => return Ok(true),
@@ -180,13 +169,13 @@ async fn is_used(backend: &dyn Backend, body: &BodyRef, tasks: &[JobId]) -> Resu
     Ok(false)
 }
 
-/// Which job names each of these bodies, out of all jobs of their tenants.
+/// The jobs that refer to these bodies, among all jobs of their tenants.
 async fn find_users(
     backend: &dyn Backend,
-    bodies: &[(Record, Held, BodyRef)],
+    bodies: &[(Record<BodyRecord>, BodyRef)],
 ) -> Result<HashMap<Uuid, JobId>, StoreError> {
-    let wanted: HashSet<Uuid> = bodies.iter().map(|(_, _, body)| body.id()).collect();
-    let tenants: HashSet<&Tenant> = bodies.iter().map(|(_, held, _)| &held.tenant).collect();
+    let wanted: HashSet<Uuid> = bodies.iter().map(|(_, body)| body.id()).collect();
+    let tenants: HashSet<&Tenant> = bodies.iter().map(|(record, _)| &record.value.tenant).collect();
     let tenant = tenants.iter().next().filter(|_| tenants.len() == 1).map(|tenant| (*tenant).clone());
     let filter = Filter { tenant, ..Filter::default() };
     let mut users = HashMap::new();
@@ -194,8 +183,8 @@ async fn find_users(
     loop {
         let found = backend.list(filter.clone(), page).await?;
         for job in &found.items {
-            let named = named_in(&job.payload).filter(|id| wanted.contains(id));
-            users.extend(named.map(|id| (id, job.id)));
+            let found_ids = body_ids_in(&job.payload).filter(|id| wanted.contains(id));
+            users.extend(found_ids.map(|id| (id, job.id)));
         }
         match found.next {
             Some(next) if users.len() < wanted.len() => page.after = Some(next),

@@ -1,4 +1,4 @@
-//! Which place a node keeps bodies in, so that nodes can tell whether theirs is the same.
+//! Identifies the location of bodies, so that nodes can compare theirs.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -8,22 +8,22 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The file that names a folder of bodies, whatever path it is mounted under. Copy it along with the bodies.
+/// The file that identifies a folder of bodies, independent of the path it is mounted at. Copy it together with the bodies.
 pub const MARKER_FILE: &str = ".redrive-bodies-id";
 
-/// A place for bodies. Two nodes that show the same id see the same bodies.
+/// A location of bodies. Two nodes with the same location id use the same bodies.
 ///
-/// A folder has a random id in [`MARKER_FILE`], since one path on two machines is two folders. A bucket is known by its
-/// endpoint, name and prefix. Memory is the place of one process.
+/// A folder has a random id in [`MARKER_FILE`], because the same path on two machines can be two folders. A bucket is identified by
+/// its endpoint, name and prefix. Memory is a location of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// Tells it from every other place.
+pub struct BodyLocation {
+    /// Identifies the location.
     pub id: String,
-    /// Its address on the node that wrote this down, for people.
+    /// Its address on the node that wrote the record, for people.
     pub address: String,
 }
 
-impl Place {
+impl BodyLocation {
     pub(super) fn folder(path: &Path) -> io::Result<Self> {
         let id = read_or_create_marker(path)?;
         Ok(Self { id: folder_id(id), address: format!("file:{}", path.display()) })
@@ -40,13 +40,13 @@ impl Place {
         Self { id: format!("memory:{}", Uuid::now_v7().simple()), address: "memory:".to_owned() }
     }
 
-    /// Whether the folder at `path` still is this place. It is not while nothing is mounted there.
+    /// Whether the folder at `path` is this location. It is not while nothing is mounted there.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         read_marker(path).is_ok_and(|id| folder_id(id) == self.id)
     }
 
-    /// The place of a folder that exists, without making it one.
-    pub(super) fn look(path: &Path) -> io::Result<Option<Self>> {
+    /// The location of a folder. Returns none if it has no marker file, and creates none.
+    pub(super) fn find_folder(path: &Path) -> io::Result<Option<Self>> {
         match read_marker(path) {
             Ok(id) => Ok(Some(Self { id: folder_id(id), address: format!("file:{}", path.display()) })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BodyLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.id.starts_with(&self.address) {
             f.write_str(&self.id)
@@ -69,7 +69,7 @@ fn folder_id(id: Uuid) -> String {
     format!("folder {}", id.simple())
 }
 
-/// Two processes that open a folder at once end up with the same id: the file appears whole or not at all.
+/// Two processes that open a folder at once get the same id, because the file appears complete or not at all.
 fn read_or_create_marker(folder: &Path) -> io::Result<Uuid> {
     match read_marker(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -84,7 +84,7 @@ fn read_marker(folder: &Path) -> io::Result<Uuid> {
     let text = fs::read_to_string(folder.join(MARKER_FILE))?;
     let damaged = |_| {
         let what =
-            format!("{MARKER_FILE} does not hold an id; restore it from a backup or from another node");
+            format!("{MARKER_FILE} does not contain an id; restore it from a backup or from another node");
         io::Error::new(io::ErrorKind::InvalidData, what)
     };
     Uuid::try_parse(text.trim()).map_err(damaged)
@@ -105,7 +105,7 @@ fn create_marker(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// An address without user and password.
+/// A URL without user and password.
 fn without_login(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => {
@@ -122,29 +122,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_the_same_place_under_every_path_and_each_folder_is_another() {
+    fn a_folder_keeps_its_id_when_it_is_moved() {
         let root = tempfile::tempdir().unwrap();
         let (one, two) = (root.path().join("one"), root.path().join("two"));
         fs::create_dir(&one).unwrap();
         fs::create_dir(&two).unwrap();
-        assert_eq!(Place::look(&one).unwrap(), None);
-        let first = Place::folder(&one).unwrap();
+        assert_eq!(BodyLocation::find_folder(&one).unwrap(), None);
+        let first = BodyLocation::folder(&one).unwrap();
         assert_eq!(
-            (Place::folder(&one).unwrap(), Place::look(&one).unwrap()),
+            (BodyLocation::folder(&one).unwrap(), BodyLocation::find_folder(&one).unwrap()),
             (first.clone(), Some(first.clone()))
         );
-        assert_ne!(Place::folder(&two).unwrap().id, first.id);
+        assert_ne!(BodyLocation::folder(&two).unwrap().id, first.id);
         let moved = root.path().join("moved");
         fs::rename(&one, &moved).unwrap();
-        assert_eq!(Place::folder(&moved).unwrap().id, first.id);
+        assert_eq!(BodyLocation::folder(&moved).unwrap().id, first.id);
         assert!(first.is_at(&moved) && !first.is_at(&two) && !first.is_at(&one));
         fs::write(two.join(MARKER_FILE), "x").unwrap();
-        assert!(Place::folder(&two).unwrap_err().to_string().contains(MARKER_FILE));
+        assert!(BodyLocation::folder(&two).unwrap_err().to_string().contains(MARKER_FILE));
     }
 
     #[test]
-    fn a_bucket_is_known_by_endpoint_name_and_prefix_and_shows_no_password() {
-        let place = |endpoint, prefix| Place::bucket(endpoint, "b", prefix);
+    fn a_bucket_is_identified_by_endpoint_name_and_prefix_without_a_password() {
+        let place = |endpoint, prefix| BodyLocation::bucket(endpoint, "b", prefix);
         let own = place(Some("https://me:secret@store:9000/"), "x");
         assert_eq!(own.to_string(), "s3://b/x at https://store:9000");
         assert_eq!(own, place(Some("https://store:9000"), "x"));
@@ -152,6 +152,6 @@ mod tests {
         for other in [place(None, "x"), place(Some("https://store:9000"), "y")] {
             assert_ne!(other.id, own.id);
         }
-        assert_ne!(Place::memory().id, Place::memory().id);
+        assert_ne!(BodyLocation::memory().id, BodyLocation::memory().id);
     }
 }

@@ -1,4 +1,4 @@
-//! The name of a stored body: safe to take from anyone, since it says what must be found and never where.
+//! The reference of a stored body. It is safe to accept from any caller, because it contains no path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::BODY_BYTES_MAX;
-use crate::encoding::hex;
 
-/// A stored body by id, length and SHA-256; as text `b1.<id>.<length>.<sha256>`, all in lower-case hexadecimal.
+/// A reference to a stored body, with its id, length and SHA-256. The text form is `b1.<id>.<length>.<sha256>`, in lower-case
+/// hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BodyRef {
@@ -39,8 +39,8 @@ impl BodyRef {
     }
 }
 
-/// The ids of the bodies that a payload names, wherever in it.
-pub(super) fn named_in(payload: &[u8]) -> impl Iterator<Item = Uuid> {
+/// The ids of the bodies that a payload refers to, at any position.
+pub(super) fn body_ids_in(payload: &[u8]) -> impl Iterator<Item = Uuid> {
     const START: &[u8] = b"b1.";
     const ID_DIGITS: usize = 32;
     payload.windows(START.len() + ID_DIGITS + 1).filter_map(|window| {
@@ -51,16 +51,16 @@ pub(super) fn named_in(payload: &[u8]) -> impl Iterator<Item = Uuid> {
 
 impl fmt::Display for BodyRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "b1.{}.{:x}.{}", self.id.simple(), self.length, hex(&self.sha256))
+        write!(f, "b1.{}.{:x}.{}", self.id.simple(), self.length, hex::encode(self.sha256))
     }
 }
 
 impl FromStr for BodyRef {
     type Err = Invalid;
 
-    /// Takes exactly what `Display` writes, so that one body has one name.
+    /// Accepts exactly what `Display` writes, so that a body has only one reference.
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let invalid = || Invalid::new("bodyRef", "must be a reference that PUT /bodies returned");
+        let invalid = || Invalid::new("bodyRef", "must be a reference that PUT /v1/bodies returned");
         let body = parse(text).ok_or_else(invalid)?;
         if body.to_string() == text && body.length <= BODY_BYTES_MAX { Ok(body) } else { Err(invalid()) }
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn a_reference_is_read_as_it_was_written() {
         let body = BodyRef::new(Uuid::from_u128(0x18f), 70_000, [0xab; 32]);
         let text = format!("b1.0000000000000000000000000000018f.11170.{}", "ab".repeat(32));
         assert_eq!((body.to_string(), text.parse()), (text.clone(), Ok(body)));
@@ -105,20 +105,20 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_names_bodies_anywhere_in_it() {
+    fn references_are_found_anywhere_in_a_payload() {
         let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let text = |id| BodyRef::new(id, 70_000, [0xab; 32]).to_string();
-        let named = |payload: String| named_in(payload.as_bytes()).collect::<Vec<_>>();
-        assert_eq!(named(format!("redrive-body:{}", text(one))), [one]);
-        assert_eq!(named(format!("{{\"a\":\"{}\",\"b\":\"{}\"}}", text(one), text(two))), [one, two]);
+        let body_ids = |payload: String| body_ids_in(payload.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(body_ids(format!("redrive-body:{}", text(one))), [one]);
+        assert_eq!(body_ids(format!("{{\"a\":\"{}\",\"b\":\"{}\"}}", text(one), text(two))), [one, two]);
         let cut = &text(one)[..35];
         for other in ["", "b1.", "b1.b1.x", cut, &format!("b2{}", &text(one)[2..]), &format!("{cut}x")] {
-            assert!(named(other.to_owned()).is_empty(), "{other}");
+            assert!(body_ids(other.to_owned()).is_empty(), "{other}");
         }
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn an_invalid_reference_is_rejected() {
         let (id, digest) = ("0".repeat(32), "ab".repeat(32));
         for text in [
             String::new(),

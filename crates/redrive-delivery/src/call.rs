@@ -1,4 +1,4 @@
-//! What a job of the service holds: the call to make, checked before it is kept.
+//! The call of a task, which is the payload of its job. It is checked before it is stored.
 
 use std::fmt;
 
@@ -12,37 +12,37 @@ use crate::headers;
 use crate::secrets::{Vault, VaultError};
 use crate::target::Target;
 
-/// Bytes of a body kept on the job itself; larger ones belong in the object store.
+/// The largest body that is stored in the job itself, in bytes. Larger bodies are stored in the object store.
 pub const BODY_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// The call a task makes on every attempt; a job's payload.
+/// The call that each attempt of a task makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Where it goes.
+    /// The target.
     pub target: Target,
     /// The HTTP method, in upper case.
     pub method: String,
-    /// The caller's headers, in their order.
+    /// The headers of the caller, in their order.
     pub headers: Vec<(String, HeaderText)>,
-    /// What is sent.
+    /// The body.
     pub body: CallBody,
-    /// The name of the secret that signs it.
+    /// The name of the signing secret.
     pub signing_secret: Option<String>,
-    /// Where its success is reported.
+    /// The callback URL for success.
     pub on_success: Option<Target>,
-    /// Where its end without success is reported.
-    pub on_exhausted: Option<Target>,
+    /// The callback URL for a task that is dead.
+    pub on_failure: Option<Target>,
 }
 
 /// The value of a header. `Debug` does not show it: it may be a credential.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, rename_all = "camelCase")]
 pub enum HeaderText {
-    /// As it is sent.
+    /// Plain text.
     Plain(String),
-    /// Encrypted with the service's key, in base64.
+    /// Encrypted with the key of the service, in base64.
     Sealed {
         /// The ciphertext, bound to its tenant, job and header.
         sealed: String,
@@ -50,15 +50,15 @@ pub enum HeaderText {
 }
 
 impl HeaderText {
-    /// The value as it may be shown: a credential is masked, encrypted or not.
-    pub fn shown(&self, name: &str) -> String {
+    /// The value for people. A credential is masked, encrypted or not.
+    pub fn masked(&self, name: &str) -> String {
         match self {
-            Self::Plain(text) if !headers::is_sensitive(name) => text.clone(),
-            Self::Plain(_) | Self::Sealed { .. } => headers::MASK.to_owned(),
+            Self::Plain(text) if !redrive_core::sensitive::is_sensitive(name) => text.clone(),
+            Self::Plain(_) | Self::Sealed { .. } => redrive_core::sensitive::MASK.to_owned(),
         }
     }
 
-    /// The value as it is sent; none while it is encrypted.
+    /// The value that is sent; `None` while it is encrypted.
     pub fn plain(&self) -> Option<&str> {
         match self {
             Self::Plain(text) => Some(text),
@@ -82,19 +82,19 @@ impl fmt::Debug for HeaderText {
     }
 }
 
-/// What a call sends.
+/// The body of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallBody {
-    /// Nothing.
+    /// No body.
     None,
-    /// These bytes, kept on the job.
+    /// Bytes in the job.
     Inline(Vec<u8>),
-    /// What the object store keeps under this name.
+    /// A body in the object store.
     Stored(BodyRef),
 }
 
 impl Call {
-    /// A call by POST without headers and body.
+    /// A POST without headers and body.
     pub fn new(target: Target) -> Self {
         Self {
             target,
@@ -103,11 +103,11 @@ impl Call {
             body: CallBody::None,
             signing_secret: None,
             on_success: None,
-            on_exhausted: None,
+            on_failure: None,
         }
     }
 
-    /// Checks what the types do not: method, headers and the size of the body.
+    /// Checks what the types do not guarantee: method, headers, size of the body, signing secret and callback URLs.
     pub fn check(&self) -> Result<(), Invalid> {
         self.header_map()?;
         check_method(&self.method, &self.target)?;
@@ -115,29 +115,29 @@ impl Call {
             && body.len() > BODY_INLINE_BYTES_MAX
         {
             let limit =
-                format!("must be at most {BODY_INLINE_BYTES_MAX} bytes; upload it with `PUT /bodies`");
+                format!("must be at most {BODY_INLINE_BYTES_MAX} bytes; upload it with `PUT /v1/bodies`");
             return Err(Invalid::new("body", limit));
         }
         if let Some(name) = &self.signing_secret {
             check_text("signingSecret", name, NAME_BYTES_MAX)?;
-            headers::check_unsigned(self.headers.iter().map(|(name, _)| name.as_str()))?;
+            headers::refuse_signature_headers(self.headers.iter().map(|(name, _)| name.as_str()))?;
         }
-        for (field, target) in [("onSuccessUrl", &self.on_success), ("onExhaustedUrl", &self.on_exhausted)] {
-            target.as_ref().map_or(Ok(()), |target| check_report_target(field, target))?;
+        for (field, target) in [("onSuccessUrl", &self.on_success), ("onFailureUrl", &self.on_failure)] {
+            target.as_ref().map_or(Ok(()), |target| check_callback_target(field, target))?;
         }
         Ok(())
     }
 
-    /// Whether a payload may name someone to report to: false is certain, and cheaper than reading it.
-    pub fn may_report(payload: &[u8]) -> bool {
+    /// Whether a payload may have a callback URL. `false` is certain, and much cheaper than decoding the payload.
+    pub fn may_have_callback(payload: &[u8]) -> bool {
         let head = payload.get(..4).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
         let head = head.and_then(|length| payload.get(4..4 + length as usize)).unwrap_or(payload);
-        [&b"\"onSuccess\""[..], b"\"onExhausted\""]
+        [&b"\"onSuccess\""[..], b"\"onFailure\"", b"\"onExhausted\""]
             .iter()
             .any(|name| head.windows(name.len()).any(|part| part == *name))
     }
 
-    /// The caller's headers as they are sent; refused while one of them is encrypted.
+    /// The headers of the caller as they are sent. Fails while one of them is encrypted.
     pub fn header_map(&self) -> Result<HeaderMap, Invalid> {
         let plain = |(name, value): &'_ (String, HeaderText)| match value {
             HeaderText::Plain(text) => Ok((name.clone(), text.clone())),
@@ -148,18 +148,18 @@ impl Call {
         headers::read(&plain, self.target.scheme())
     }
 
-    /// Encrypts the headers that carry credentials, for the job `id` of `tenant` and for no other.
+    /// Encrypts the headers that carry credentials. They can be decrypted for the job `id` of `tenant` only.
     pub fn seal_headers(&mut self, vault: &Vault, tenant: &Tenant, id: JobId) {
         for (name, value) in &mut self.headers {
             if let HeaderText::Plain(text) = value
-                && headers::is_sensitive(name)
+                && redrive_core::sensitive::is_sensitive(name)
             {
                 *value = HeaderText::Sealed { sealed: vault.seal_header(tenant, id, name, text) };
             }
         }
     }
 
-    /// Decrypts what [`Call::seal_headers`] encrypted; [`VaultError::WrongKey`] where this vault has another key.
+    /// Decrypts the headers that [`Call::seal_headers`] encrypted. Fails with [`VaultError::WrongKey`] if the vault has another key.
     pub fn open_headers(&mut self, vault: &Vault, tenant: &Tenant, id: JobId) -> Result<(), VaultError> {
         for (name, value) in &mut self.headers {
             if let HeaderText::Sealed { sealed } = value {
@@ -169,21 +169,21 @@ impl Call {
         Ok(())
     }
 
-    /// As kept in a job's payload: the length of a JSON head, the head, the inline body as it is.
+    /// The payload: the length of a JSON head, the head, and the inline body.
     pub fn encode(&self) -> Vec<u8> {
         let (place, inline) = match &self.body {
-            CallBody::None => (Place::None, &[][..]),
-            CallBody::Inline(body) => (Place::Inline, &body[..]),
-            CallBody::Stored(name) => (Place::Stored(*name), &[][..]),
+            CallBody::None => (BodyPlace::None, &[][..]),
+            CallBody::Inline(body) => (BodyPlace::Inline, &body[..]),
+            CallBody::Stored(name) => (BodyPlace::Stored(*name), &[][..]),
         };
-        let head = Head {
+        let head = StoredHead {
             target: self.target.clone(),
             method: self.method.clone(),
             headers: self.headers.clone(),
             body: place,
             signing_secret: self.signing_secret.clone(),
             on_success: self.on_success.clone(),
-            on_exhausted: self.on_exhausted.clone(),
+            on_failure: self.on_failure.clone(),
         };
         // Text, lists and options always serialise.
         let head = serde_json::to_vec(&head).unwrap_or_default();
@@ -191,7 +191,7 @@ impl Call {
         [&length[..], &head, inline].concat()
     }
 
-    /// Reads what [`Call::encode`] wrote.
+    /// Reads the output of [`Call::encode`].
     pub fn decode(payload: &[u8]) -> Result<Self, Invalid> {
         let damaged = |what: String| Invalid::new("payload", what);
         let (length, rest) =
@@ -199,15 +199,15 @@ impl Call {
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let (head, inline) =
             rest.split_at_checked(length).ok_or_else(|| damaged("ends within its head".into()))?;
-        let head: Head =
+        let head: StoredHead =
             serde_json::from_slice(head).map_err(|error| damaged(format!("is not a call: {error}")))?;
         let body = match head.body {
-            Place::Inline => CallBody::Inline(inline.to_vec()),
-            Place::None | Place::Stored(_) if !inline.is_empty() => {
+            BodyPlace::Inline => CallBody::Inline(inline.to_vec()),
+            BodyPlace::None | BodyPlace::Stored(_) if !inline.is_empty() => {
                 return Err(damaged("has bytes after its end".into()));
             }
-            Place::None => CallBody::None,
-            Place::Stored(name) => CallBody::Stored(name),
+            BodyPlace::None => CallBody::None,
+            BodyPlace::Stored(name) => CallBody::Stored(name),
         };
         Ok(Self {
             target: head.target,
@@ -216,12 +216,12 @@ impl Call {
             body,
             signing_secret: head.signing_secret,
             on_success: head.on_success,
-            on_exhausted: head.on_exhausted,
+            on_failure: head.on_failure,
         })
     }
 }
 
-/// Takes a method in any case and gives it in upper case; POST when there is none.
+/// A method in upper case; POST if there is none.
 pub fn read_method(method: Option<&str>) -> Result<String, Invalid> {
     let method = method.unwrap_or("POST").to_ascii_uppercase();
     if METHODS.contains(&method.as_str()) {
@@ -230,34 +230,32 @@ pub fn read_method(method: Option<&str>) -> Result<String, Invalid> {
     Err(Invalid::new("method", format!("must be one of {}", METHODS.join(", "))))
 }
 
-/// Refuses a target that cannot take reports: they are JSON over HTTP, which no gRPC method understands.
-pub fn check_report_target(field: &'static str, target: &Target) -> Result<(), Invalid> {
+/// Refuses a target that cannot receive callbacks, which are JSON over HTTP.
+pub fn check_callback_target(field: &'static str, target: &Target) -> Result<(), Invalid> {
     if target.scheme().is_grpc() {
-        return Err(Invalid::new(
-            field,
-            "must be http or https: the outcome is sent as JSON, which gRPC cannot take",
-        ));
+        return Err(Invalid::new(field, "must be http or https, because callbacks are JSON over HTTP"));
     }
     Ok(())
 }
 
-/// What differs from a creating request to its repeat, and therefore stays out of the payload; a job's metadata.
+/// The trace context and key that travel with a task. They may differ between a request and its repetition, so they are not part of the
+/// payload but of the job's metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Passport {
-    /// The key of a task that redrive itself creates, such as a report.
+pub struct PropagatedContext {
+    /// The key of a task that redrive itself creates, such as a callback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The creator's trace.
+    /// The trace context of the creator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// What vendors add to the trace.
+    /// Vendor-specific trace data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
 }
 
-impl Passport {
-    /// Checks that each part can be sent as a header.
+impl PropagatedContext {
+    /// Checks that each field can be sent as a header.
     pub fn check(&self) -> Result<(), Invalid> {
         let parts = [
             ("idempotencyKey", &self.key),
@@ -272,48 +270,49 @@ impl Passport {
         Ok(())
     }
 
-    /// The key that every attempt of `job` carries: the caller's, else its own id. A report has a key of its own.
+    /// The idempotency key on every attempt of `job`: the key of the caller, else the key of a callback, else the id of the job.
     pub fn key_for(&self, job: &Job) -> String {
         self.key(job.key.as_ref(), job.id)
     }
 
-    /// The same of a job that is about to be.
+    /// Like [`PropagatedContext::key_for`], for a job that is not enqueued yet: `own` is the key of the caller.
     pub fn key(&self, own: Option<&IdempotencyKey>, id: JobId) -> String {
         let own = own.map(ToString::to_string);
         own.or_else(|| self.key.clone()).unwrap_or_else(|| id.to_string())
     }
 
-    /// As kept in a job's metadata.
+    /// The JSON for the metadata of a job.
     pub fn to_json(&self) -> String {
         // Text and options always serialise.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads what [`Passport::to_json`] wrote.
+    /// Reads the output of [`PropagatedContext::to_json`].
     pub fn from_json(json: &str) -> Result<Self, Invalid> {
         serde_json::from_str(json)
-            .map_err(|error| Invalid::new("metadata", format!("is not a passport: {error}")))
+            .map_err(|error| Invalid::new("metadata", format!("is not a propagated context: {error}")))
     }
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct StoredHead {
     target: Target,
     method: String,
     headers: Vec<(String, HeaderText)>,
-    body: Place,
+    body: BodyPlace,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     signing_secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     on_success: Option<Target>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    on_exhausted: Option<Target>,
+    /// Tasks of earlier releases have it under the name `onExhausted`.
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "onExhausted")]
+    on_failure: Option<Target>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Place {
+enum BodyPlace {
     None,
     Inline,
     Stored(BodyRef),
@@ -348,24 +347,34 @@ mod tests {
     }
 
     #[test]
-    fn a_call_survives_its_payload() {
+    fn a_call_is_unchanged_after_encoding_and_decoding() {
         let full = Call {
             method: "PUT".into(),
             headers: vec![("X-A".into(), "1".into()), ("x-a".into(), "\"2\"".into())],
             body: CallBody::Inline((0..=255).collect()),
             signing_secret: Some("main".into()),
             on_success: Some(Target::parse("http://example.com/ok").unwrap()),
-            on_exhausted: Some(Target::parse("https://example.com/dead").unwrap()),
+            on_failure: Some(Target::parse("https://example.com/dead").unwrap()),
             ..call()
         };
         let stored = Call { body: CallBody::Stored("b1.019b76daa8007000800000000000000a.3.ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".parse().unwrap()), ..call() };
         let empty = Call { body: CallBody::Inline(Vec::new()), ..call() };
         for call in [call(), full, stored, empty] {
             assert_eq!(call.check(), Ok(()));
-            let reports = call.on_success.is_some() || call.on_exhausted.is_some();
-            assert_eq!(Call::may_report(&call.encode()), reports);
+            let has_callback = call.on_success.is_some() || call.on_failure.is_some();
+            assert_eq!(Call::may_have_callback(&call.encode()), has_callback);
             assert_eq!(Call::decode(&call.encode()), Ok(call));
         }
+    }
+
+    #[test]
+    fn a_task_of_an_earlier_release_keeps_its_callback() {
+        let head = br#"{"target":"https://example.com/hook","method":"POST","headers":[],"body":"none","onExhausted":"https://example.com/dead"}"#;
+        let mut payload = (head.len() as u32).to_le_bytes().to_vec();
+        payload.extend_from_slice(head);
+        let on_failure = Some(Target::parse("https://example.com/dead").unwrap());
+        assert_eq!(Call::decode(&payload), Ok(Call { on_failure, ..call() }));
+        assert!(Call::may_have_callback(&payload));
     }
 
     fn vault(byte: u8) -> Vault {
@@ -389,10 +398,10 @@ mod tests {
         sealed.seal_headers(&vault(1), &tenant, id);
         let payload = sealed.encode();
         assert!(!String::from_utf8_lossy(&payload).contains("MARKER"));
-        assert!(sealed.header_map().is_err(), "nothing encrypted is ever sent");
+        assert!(sealed.header_map().is_err(), "an encrypted header is not sent");
         let read = Call::decode(&payload).unwrap();
-        let shown: Vec<String> = read.headers.iter().map(|(name, value)| value.shown(name)).collect();
-        assert_eq!(shown, [headers::MASK, headers::MASK, "text/plain"]);
+        let shown: Vec<String> = read.headers.iter().map(|(name, value)| value.masked(name)).collect();
+        assert_eq!(shown, [redrive_core::sensitive::MASK, redrive_core::sensitive::MASK, "text/plain"]);
         let mut opened = read.clone();
         opened.open_headers(&vault(1), &tenant, id).unwrap();
         assert_eq!(opened, plain);
@@ -417,8 +426,8 @@ mod tests {
         let head = br#"{"target":"https://example.com/hook","method":"POST","headers":[["Authorization","Bearer x"],["X-A","1"]],"body":"none"}"#;
         let payload = [&u32::try_from(head.len()).unwrap().to_le_bytes()[..], head].concat();
         let mut call = Call::decode(&payload).unwrap();
-        let shown: Vec<String> = call.headers.iter().map(|(name, value)| value.shown(name)).collect();
-        assert_eq!(shown, [headers::MASK, "1"]);
+        let shown: Vec<String> = call.headers.iter().map(|(name, value)| value.masked(name)).collect();
+        assert_eq!(shown, [redrive_core::sensitive::MASK, "1"]);
         call.open_headers(&vault(1), &Tenant::default(), JobId(uuid::Uuid::from_u128(7))).unwrap();
         assert_eq!(call.header_map().unwrap()["authorization"], "Bearer x");
     }
@@ -443,7 +452,7 @@ mod tests {
             body: CallBody::Inline(vec![0; BODY_INLINE_BYTES_MAX]),
             signing_secret: Some("s".repeat(NAME_BYTES_MAX)),
             on_success: Some(Target::parse(&url("http")).unwrap()),
-            on_exhausted: Some(Target::parse(&url("https")).unwrap()),
+            on_failure: Some(Target::parse(&url("https")).unwrap()),
             ..call()
         };
         assert_eq!(call.check(), Ok(()));
@@ -451,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_limit_names_its_field() {
+    fn an_invalid_call_is_refused_with_the_name_of_its_field() {
         let header = |name: &str| vec![(name.to_owned(), "v".into())];
         let grpc = Target::parse("grpc://example.com/a.B/C").unwrap();
         for (field, bad) in [
@@ -462,7 +471,7 @@ mod tests {
             ("method", Call { method: String::new(), ..call() }),
             ("method", Call { method: "GET".into(), target: grpc.clone(), ..call() }),
             ("onSuccessUrl", Call { on_success: Some(grpc.clone()), ..call() }),
-            ("onExhaustedUrl", Call { on_exhausted: Some(grpc), ..call() }),
+            ("onFailureUrl", Call { on_failure: Some(grpc), ..call() }),
             ("headers", Call { headers: header("Host"), ..call() }),
             ("headers", Call { headers: header("Webhook-Id"), signing_secret: Some("s".into()), ..call() }),
             ("body", Call { body: CallBody::Inline(vec![0; BODY_INLINE_BYTES_MAX + 1]), ..call() }),
@@ -475,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_known_in_any_case() {
+    fn methods_are_accepted_in_any_case() {
         assert_eq!(read_method(None).unwrap(), "POST");
         assert_eq!(read_method(Some("patch")).unwrap(), "PATCH");
         for method in ["", "TRACE", "CONNECT", "GET ", "BREW", "PRI", "ＧＥＴ"] {
@@ -484,18 +493,19 @@ mod tests {
     }
 
     #[test]
-    fn a_passport_survives_and_can_be_sent() {
-        let full = Passport {
+    fn a_propagated_context_is_unchanged_after_encoding_and_decoding() {
+        let full = PropagatedContext {
             key: Some("k".into()),
             traceparent: Some("00-aa-bb-01".into()),
             tracestate: Some("a=b".into()),
         };
-        for passport in [Passport::default(), full] {
-            assert_eq!(passport.check(), Ok(()));
-            assert_eq!(Passport::from_json(&passport.to_json()), Ok(passport));
+        for context in [PropagatedContext::default(), full] {
+            assert_eq!(context.check(), Ok(()));
+            assert_eq!(PropagatedContext::from_json(&context.to_json()), Ok(context));
         }
-        let bad = Passport { traceparent: Some("a\r\nHost: b".into()), ..Passport::default() };
+        let bad =
+            PropagatedContext { traceparent: Some("a\r\nHost: b".into()), ..PropagatedContext::default() };
         assert_eq!(bad.check().unwrap_err().field, "traceparent");
-        assert!(Passport::from_json("no JSON").is_err());
+        assert!(PropagatedContext::from_json("no JSON").is_err());
     }
 }

@@ -1,24 +1,27 @@
-//! What an attempt leaves behind in the log: how far it came, and what the target said.
+//! The evidence of an attempt in the attempt log: how far the request got, and what the target answered.
 
 use serde::{Deserialize, Serialize};
 
-/// How far a request came.
+/// How far a request got. Earlier releases stored the names in upper case: they are still read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// No byte of it went out.
+    /// Nothing was sent.
+    #[serde(alias = "NEVER_SENT")]
     NeverSent,
-    /// Some of it may have arrived, but no answer came.
+    /// At least a part may have been sent, but no answer came.
+    #[serde(alias = "NO_ANSWER")]
     NoAnswer,
-    /// A status came back.
+    /// The target answered with a status.
+    #[serde(alias = "ANSWERED")]
     Answered,
 }
 
-/// The JSON in an attempt's detail.
+/// The detail of an attempt, stored as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
-    /// How far the request came.
+    /// How far the request got.
     pub phase: Phase,
     /// The HTTP status of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,22 +29,22 @@ pub struct Evidence {
     /// The gRPC code of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_code: Option<u16>,
-    /// How the answer begins.
+    /// The start of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<String>,
     /// The address that was dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What was spoken there: `http/1.1`, `h2` or `h2c`.
+    /// The protocol: `http/1.1`, `h2` or `h2c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Something about the answer that changed nothing, such as a body that broke off.
+    /// A remark about the answer that did not change the result, such as a body that broke off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Evidence {
-    /// Evidence of nothing but how far the request came.
+    /// Evidence with nothing but the phase.
     pub fn new(phase: Phase) -> Self {
         Self {
             phase,
@@ -54,13 +57,13 @@ impl Evidence {
         }
     }
 
-    /// As kept in the log.
+    /// The JSON for the log.
     pub fn to_json(&self) -> String {
         // Text, numbers and options always serialise.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads what [`Evidence::to_json`] wrote; none for anything else, such as another kind's detail.
+    /// Reads the output of [`Evidence::to_json`]; `None` for anything else, such as the detail of another kind of job.
     pub fn from_json(json: &str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
@@ -71,9 +74,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn evidence_survives_the_log() {
+    fn evidence_is_unchanged_after_encoding_and_decoding() {
         let bare = Evidence::new(Phase::NeverSent);
-        assert_eq!(bare.to_json(), r#"{"phase":"NEVER_SENT"}"#);
+        assert_eq!(bare.to_json(), r#"{"phase":"never_sent"}"#);
         let full = Evidence {
             phase: Phase::Answered,
             status: Some(503),
@@ -86,6 +89,8 @@ mod tests {
         for evidence in [bare, full] {
             assert_eq!(Evidence::from_json(&evidence.to_json()), Some(evidence));
         }
+        let old = Evidence::from_json(r#"{"phase":"NO_ANSWER"}"#);
+        assert_eq!(old, Some(Evidence::new(Phase::NoAnswer)), "as earlier releases stored it");
         assert_eq!(Evidence::from_json("{}"), None);
         assert_eq!(Evidence::from_json("what"), None);
     }

@@ -1,51 +1,50 @@
-//! One gate per origin: how many calls may be under way, and when to leave a struggling origin alone.
+//! One gate per origin. It limits concurrent calls, and blocks calls while the origin fails.
 //!
-//! A [`Gates`] registry holds them, in memory and for this node only. The rules of one gate are pure: the time and
-//! [`redrive_core::Chance`] are arguments.
+//! [`Gates`] holds the gates of this node, in memory. The rules of one gate are pure: time and random numbers
+//! ([`redrive_core::RandomSource`]) are arguments.
 //!
-//! - The limit starts at [`LIMIT_START`], grows while calls succeed and the limit is really used, and is halved when
-//!   a window of calls mostly fails. At most one halving per window; calls begun before a halving do not count again.
-//! - At the floor, after [`CLOSE_AFTER_FAILURES`] failures without an answer in between, the gate closes. One probe
-//!   goes after [`PROBE_FIRST`], then after twice as long, up to [`PROBE_LONGEST`].
-//! - After it opened again the limit starts at one and at most doubles in each [`RAMP_PERIOD`].
-//! - A path that fails beside paths that work is that path's trouble: the origin counts as struggling only when most
-//!   of its paths fail.
+//! - The limit starts at [`LIMIT_START`]. It grows while calls succeed and the limit is reached, and is halved when most calls of a
+//!   window fail. It is halved at most once per window; calls that started before a halving do not count again.
+//! - At a limit of one call, after [`BLOCK_AFTER_FAILURES`] failures without an answer in between, the gate blocks. It sends a probe
+//!   after [`PROBE_FIRST`], then after twice that time, and so on up to [`PROBE_LONGEST`].
+//! - When a probe succeeds, the limit starts at one call and at most doubles in each [`RAMP_PERIOD`].
+//! - If one path fails while others work, the origin is fine: it counts as struggling only when most of its paths fail.
 
+mod expected_returns;
 mod limit;
 mod origin;
 mod registry;
 #[cfg(test)]
 mod simulation;
-mod waiting;
 mod window;
 
 use std::time::Duration;
 
 pub use registry::{Gates, Permit};
 
-/// The limit of an origin that nobody has called yet, unless the highest one is lower.
+/// The limit of an origin before its first call, unless the highest limit is lower.
 pub const LIMIT_START: u32 = 16;
-/// The highest limit of an origin, unless configured.
+/// The highest limit of an origin unless configured otherwise.
 pub const ORIGIN_CONCURRENCY: u32 = 64;
-/// Failures without one answer in between that close a gate at its floor.
-pub const CLOSE_AFTER_FAILURES: u32 = 20;
-/// How long a gate is closed before its first probe.
+/// The number of failures, without an answer in between, after which a gate at its lowest limit blocks.
+pub const BLOCK_AFTER_FAILURES: u32 = 20;
+/// The time from blocking to the first probe.
 pub const PROBE_FIRST: Duration = Duration::from_secs(1);
 /// The longest time between two probes.
 pub const PROBE_LONGEST: Duration = Duration::from_secs(60);
-/// How long an origin may hold itself shut with one `Retry-After`: a bad header must not shut it for a year.
+/// The longest hold by one `Retry-After`: a wrong header must not stop calls for a year.
 pub const HOLD_LONGEST: Duration = Duration::from_secs(60 * 60);
-/// The time in which a limit at most doubles after its origin struggled.
+/// The time in which a limit at most doubles after its origin has struggled.
 pub const RAMP_PERIOD: Duration = Duration::from_secs(1);
-/// Origins remembered; beyond, those that were unused for longest are forgotten.
+/// The most origins in memory. Beyond it, the least recently used ones are dropped.
 pub const ORIGINS_MAX: usize = 10_000;
 
-/// What a gate is told to keep to.
+/// The settings of gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateRules {
-    /// The highest number of calls under way to one origin; at least one.
+    /// The highest number of concurrent calls to one origin; at least one.
     pub origin_concurrency: u32,
-    /// How many origins are remembered.
+    /// The most origins in memory.
     pub origins_max: usize,
 }
 
@@ -57,66 +56,66 @@ impl Default for GateRules {
 }
 
 impl GateRules {
-    /// With another highest limit per origin.
+    /// With this highest limit per origin.
     pub fn with_origin_concurrency(mut self, calls: u32) -> Self {
         self.origin_concurrency = calls.max(1);
         self
     }
 }
 
-/// Whether a task comes for the first time or again after a failure.
+/// Whether an attempt is the first one of its task or a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// Its first attempt.
+pub enum AttemptKind {
+    /// The first attempt of its task.
     First,
     /// An attempt after a failed one.
     Retry,
 }
 
-/// What an attempt says about its origin.
+/// How an origin behaved in one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    /// It works.
-    Success,
-    /// It answers, though not with success: it is neither slowed down nor sped up.
-    Alive,
-    /// It struggles; it may ask to be left alone for a while.
-    Struggle(Option<Duration>),
+pub enum OriginHealth {
+    /// The call succeeded.
+    Working,
+    /// The origin answered, but not with success. Its limit neither grows nor shrinks.
+    Answering,
+    /// The origin failed or is overloaded. It may ask for a pause of this length with `Retry-After`.
+    Struggling(Option<Duration>),
 }
 
-impl Signal {
-    /// What an HTTP status says. `Retry-After` counts with a 429 or a 503 alone.
+impl OriginHealth {
+    /// Classifies an HTTP status. `Retry-After` is honoured only with 429 and 503.
     pub fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
         match status {
-            200..=299 => Self::Success,
-            429 | 503 => Self::Struggle(retry_after),
-            408 | 500.. => Self::Struggle(None),
-            0..=199 | 300..=407 | 409..=428 | 430..=499 => Self::Alive,
+            200..=299 => Self::Working,
+            429 | 503 => Self::Struggling(retry_after),
+            408 | 500.. => Self::Struggling(None),
+            0..=199 | 300..=407 | 409..=428 | 430..=499 => Self::Answering,
         }
     }
 
-    /// What a gRPC code says: unknown, deadline exceeded, resource exhausted, internal, unavailable and data loss
-    /// are what 5xx and 429 are in HTTP.
+    /// Classifies a gRPC code. Unknown, deadline exceeded, resource exhausted, internal, unavailable and data loss
+    /// correspond to 5xx and 429 in HTTP.
     pub fn of_grpc(code: u16, pushback: Option<Duration>) -> Self {
         match code {
-            0 => Self::Success,
-            8 | 14 => Self::Struggle(pushback),
-            2 | 4 | 13 | 15 => Self::Struggle(None),
-            1 | 3 | 5..=7 | 9..=12 | 16.. => Self::Alive,
+            0 => Self::Working,
+            8 | 14 => Self::Struggling(pushback),
+            2 | 4 | 13 | 15 => Self::Struggling(None),
+            1 | 3 | 5..=7 | 9..=12 | 16.. => Self::Answering,
         }
     }
 }
 
-/// Whether a call may go now.
+/// Whether a call may be sent now.
 #[derive(Debug)]
-pub enum Admission {
-    /// It may; give the permit back with what came of it.
-    Go(Permit),
-    /// It may not: come back later.
-    Park {
-        /// When to come back; chosen so that those who wait come back spread out.
+pub enum EnterResult {
+    /// The call may be sent. The caller reports its result with the permit.
+    Admitted(Permit),
+    /// The call may not be sent now.
+    Held {
+        /// When the task should try again, from now. Waits are spread, so that held tasks do not return all at once.
         wait: Duration,
-        /// Why.
+        /// Why the call is held.
         hold: Hold,
     },
 }
@@ -126,50 +125,50 @@ pub enum Admission {
 pub struct Hold {
     /// The cause.
     pub kind: HoldKind,
-    /// The time until it may end, from now.
-    pub opens_in: Duration,
+    /// The earliest time at which the hold may end, from now.
+    pub ends_in: Duration,
 }
 
 /// Why a gate holds calls back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldKind {
-    /// The origin failed too often and is left alone.
-    Closed,
-    /// The origin asked to be left alone.
+    /// The origin failed too often, and the gate blocks calls.
+    Blocked,
+    /// The origin asked for a pause, with `Retry-After`.
     RetryAfter,
-    /// As many calls as it bears are under way.
+    /// The number of calls in progress has reached the limit.
     Full,
-    /// One call is finding out whether it works again.
+    /// A probe is in progress.
     Probing,
-    /// First attempts are waiting, and retries have their half.
+    /// First attempts wait, and retries already use their half of the limit.
     RetriesYield,
 }
 
-/// Where a gate stands.
+/// The state of an origin's gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OriginState {
-    /// Calls go, up to the limit.
-    Open,
-    /// No calls go.
-    Closed,
-    /// One call goes, to find out whether the origin works again.
-    Probing,
-    /// The origin asked to be left alone.
+    /// Calls go through, up to the limit.
+    Passing,
+    /// The origin asked for a pause, with `Retry-After`.
     Held,
+    /// No calls go through, because the origin failed too often.
+    Blocked,
+    /// One call goes through, to test whether the origin works again.
+    Probing,
 }
 
-/// What is known of one origin. Times are spans from now, since a gate knows no wall clock.
+/// The current state of one origin. Times are spans from now, since a gate knows no wall clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OriginStatus {
     /// The origin.
     pub origin: String,
-    /// Where its gate stands.
+    /// The state of its gate.
     pub state: OriginState,
-    /// How many calls may be under way.
+    /// How many calls may run at once.
     pub limit: u32,
-    /// How many are.
+    /// How many calls run now.
     pub in_flight: u32,
-    /// Tasks that were parked and are expected back, as an estimate.
+    /// An estimate of the number of held tasks that will come back.
     pub waiting: u64,
     /// Answers in the current and the last window.
     pub answered: u32,
@@ -177,10 +176,10 @@ pub struct OriginStatus {
     pub failed: u32,
     /// The smoothed duration of recent calls, if there were any.
     pub latency: Option<Duration>,
-    /// How long it has been closed, if it is.
-    pub closed_for: Option<Duration>,
-    /// When calls may go again, if none may now.
-    pub opens_in: Option<Duration>,
+    /// How long the gate has been blocked, if it is blocked or probing.
+    pub blocked_for: Option<Duration>,
+    /// When the next call may be sent, if none may be sent now.
+    pub next_call_in: Option<Duration>,
 }
 
 #[cfg(test)]
@@ -188,30 +187,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_say_how_the_origin_is() {
+    fn an_answer_is_classified_by_its_status() {
         let wait = Some(Duration::from_secs(5));
-        for (status, signal) in [
-            (200, Signal::Success),
-            (204, Signal::Success),
-            (302, Signal::Alive),
-            (404, Signal::Alive),
-            (408, Signal::Struggle(None)),
-            (425, Signal::Alive),
-            (429, Signal::Struggle(wait)),
-            (500, Signal::Struggle(None)),
-            (503, Signal::Struggle(wait)),
-            (504, Signal::Struggle(None)),
+        for (status, health) in [
+            (200, OriginHealth::Working),
+            (204, OriginHealth::Working),
+            (302, OriginHealth::Answering),
+            (404, OriginHealth::Answering),
+            (408, OriginHealth::Struggling(None)),
+            (425, OriginHealth::Answering),
+            (429, OriginHealth::Struggling(wait)),
+            (500, OriginHealth::Struggling(None)),
+            (503, OriginHealth::Struggling(wait)),
+            (504, OriginHealth::Struggling(None)),
         ] {
-            assert_eq!(Signal::of_status(status, wait), signal, "{status}");
+            assert_eq!(OriginHealth::of_status(status, wait), health, "{status}");
         }
-        for (code, signal) in [
-            (0, Signal::Success),
-            (3, Signal::Alive),
-            (4, Signal::Struggle(None)),
-            (14, Signal::Struggle(wait)),
-            (16, Signal::Alive),
+        for (code, health) in [
+            (0, OriginHealth::Working),
+            (3, OriginHealth::Answering),
+            (4, OriginHealth::Struggling(None)),
+            (14, OriginHealth::Struggling(wait)),
+            (16, OriginHealth::Answering),
         ] {
-            assert_eq!(Signal::of_grpc(code, wait), signal, "{code}");
+            assert_eq!(OriginHealth::of_grpc(code, wait), health, "{code}");
         }
     }
 }

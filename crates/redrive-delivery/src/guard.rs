@@ -1,14 +1,14 @@
-//! Which addresses may be dialled, so that a task cannot reach into the network redrive runs in.
+//! Which addresses may be dialled, so that a task cannot call into the network of redrive (SSRF).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Decides by address, after DNS: what was denied, then what was allowed, then the table of special ranges.
+/// Decides by address, after DNS: first by the denied ranges, then by the allowed ranges, then by the table of special ranges.
 ///
-/// Ranges are compared with the address that the system dials, whatever notation leads to it: `::ffff:10.0.0.1` is
-/// 10.0.0.1, and `0.0.0.0` and `::` are this machine.
+/// Ranges are compared with the address that the system dials, in whatever notation it is written: `::ffff:10.0.0.1` is 10.0.0.1, and
+/// `0.0.0.0` and `::` are this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     allow: Vec<IpNet>,
@@ -16,32 +16,32 @@ pub struct Guard {
     loopback: LoopbackAccess,
 }
 
-/// Whether targets may be on this machine although no range allows it.
+/// Whether targets on this machine are allowed without an allowed range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoopbackAccess {
-    /// Loopback addresses are refused like other special ones.
+    /// Loopback addresses are refused like other special addresses.
     Refused,
     /// Loopback addresses may be dialled.
     Allowed,
 }
 
 impl Guard {
-    /// Only addresses of the public internet.
+    /// Allows addresses of the public internet only.
     pub fn public_only() -> Self {
         Self { allow: Vec::new(), deny: Vec::new(), loopback: LoopbackAccess::Refused }
     }
 
-    /// Addresses of the public internet and this machine's loopback; for a service that only this machine can call.
+    /// Also allows loopback addresses; for a service that only this machine can call.
     pub fn open_to_loopback() -> Self {
         Self::public_only().with_loopback(LoopbackAccess::Allowed)
     }
 
-    /// The same guard with other access to this machine's loopback.
+    /// With this access to loopback addresses.
     pub fn with_loopback(self, loopback: LoopbackAccess) -> Self {
         Self { loopback, ..self }
     }
 
-    /// The access to this machine's loopback that no range gives.
+    /// The access to loopback addresses.
     pub fn loopback(&self) -> LoopbackAccess {
         self.loopback
     }
@@ -52,36 +52,36 @@ impl Guard {
         self
     }
 
-    /// Denies a range, whatever else allows it.
+    /// Denies a range, even if something else allows it.
     pub fn deny(mut self, range: impl Into<IpNet>) -> Self {
         self.deny.push(without_mapping(range.into()));
         self
     }
 
     /// Whether `address` may be dialled.
-    pub fn check(&self, address: IpAddr) -> Result<(), Refused> {
+    pub fn check(&self, address: IpAddr) -> Result<(), GuardError> {
         if let Some(range) = self.denied(address) {
-            return Err(Refused::Denied { address, range });
+            return Err(GuardError::Denied { address, range });
         }
         if self.allows(dialled(address)) {
             return Ok(());
         }
         match special(address).or_else(|| special(dialled(address))) {
-            Some((range, what)) => Err(Refused::Special { address, range, what }),
+            Some((range, what)) => Err(GuardError::Special { address, range, what }),
             None => Ok(()),
         }
     }
 
-    /// The range that denies an address: as it is written, as it is dialled, or by an IPv4 address that it carries,
-    /// because that is where the packets would end up.
+    /// The range that denies an address. Each range is compared with the address as written, the address as dialled, and the IPv4
+    /// addresses that the address contains, because its packets would end up there.
     fn denied(&self, address: IpAddr) -> Option<IpNet> {
         let carried = embedded(address).into_iter().flatten().map(|inner| dialled(IpAddr::V4(inner)));
         let forms: Vec<IpAddr> = [address, dialled(address)].into_iter().chain(carried).collect();
         self.deny.iter().find(|range| forms.iter().any(|form| range.contains(form))).copied()
     }
 
-    /// Whether a range allows an address that is about to be dialled. One that carries an IPv4 address needs that to be
-    /// allowed too: allowing NAT64 does not allow this machine behind it.
+    /// Whether a range allows an address that is about to be dialled. If the address contains an IPv4 address, that one must be allowed
+    /// too: allowing NAT64 does not allow this machine behind it.
     fn allows(&self, dialled: IpAddr) -> bool {
         let open = self.loopback == LoopbackAccess::Allowed && dialled.is_loopback();
         let listed = open || self.allow.iter().any(|range| range.contains(&dialled));
@@ -90,7 +90,7 @@ impl Guard {
     }
 }
 
-/// The guard that holds now, for everyone who dials.
+/// The current guard, shared by all dialers.
 #[derive(Debug)]
 pub(crate) struct SharedGuard(RwLock<Arc<Guard>>);
 
@@ -103,7 +103,7 @@ impl SharedGuard {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another guard in its place. Returns false if it is the same.
+    /// Replaces the guard. Returns false if the guard is the same.
     pub(crate) fn replace(&self, guard: Guard) -> bool {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let changed = **current != guard;
@@ -112,8 +112,8 @@ impl SharedGuard {
     }
 }
 
-/// The address that the system dials for `address`: an IPv4-mapped address is dialled over IPv4, and an unspecified one
-/// on this machine.
+/// The address that the system dials for `address`. An IPv4-mapped address is dialled over IPv4, and an unspecified address is this
+/// machine.
 pub fn dialled(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -122,8 +122,8 @@ pub fn dialled(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A range of IPv4-mapped addresses as the range of IPv4 addresses that it means. The whole of them stays as it is:
-/// somebody who names it means the notation, not every IPv4 address.
+/// Converts a range of IPv4-mapped addresses to IPv4. The range of all of them stays: it stands for the notation, not for every IPv4
+/// address.
 fn without_mapping(range: IpNet) -> IpNet {
     let IpNet::V6(mapped) = range else { return range };
     match (mapped.network().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96)) {
@@ -132,30 +132,30 @@ fn without_mapping(range: IpNet) -> IpNet {
     }
 }
 
-/// Why an address is not dialled.
+/// Why an address may not be dialled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It lies in a range that is not the public internet.
+pub enum GuardError {
+    /// It is in a special range, not in the public internet.
     #[error("{address} is {what} ({range}) and is not dialled; `--allow-target {range}` would allow it")]
     Special {
         /// The address.
         address: IpAddr,
-        /// The range it lies in.
+        /// The range.
         range: IpNet,
-        /// What the range is for.
+        /// The purpose of the range.
         what: &'static str,
     },
-    /// It lies in a range that was denied.
+    /// It is in a denied range.
     #[error("{address} is not dialled because `--deny-target {range}` denies it")]
     Denied {
         /// The address.
         address: IpAddr,
-        /// The range that was denied.
+        /// The range.
         range: IpNet,
     },
 }
 
-impl Refused {
+impl GuardError {
     /// The address that was refused.
     pub fn address(&self) -> IpAddr {
         match self {
@@ -167,7 +167,7 @@ impl Refused {
 const LOOPBACK_V4: Ipv4Net = v4([127, 0, 0, 0], 8);
 const LOOPBACK_V6: Ipv6Net = v6([0, 0, 0, 0, 0, 0, 0, 1], 128);
 
-/// From the IANA special-purpose registries, plus addresses where clouds keep credentials. The first match names it.
+/// From the special-purpose registries of IANA, with the addresses of cloud metadata services. The first match counts.
 const SPECIAL_V4: [(Ipv4Net, &str); 20] = [
     (v4([169, 254, 169, 254], 32), "a cloud's metadata service"),
     (v4([100, 100, 100, 200], 32), "a cloud's metadata service"),
@@ -191,7 +191,7 @@ const SPECIAL_V4: [(Ipv4Net, &str); 20] = [
     (v4([240, 0, 0, 0], 4), "reserved"),
 ];
 
-/// The ranges that carry an IPv4 address are refused whole: where they lead depends on the network, not on the address.
+/// Ranges whose addresses contain an IPv4 address are refused as a whole: the network decides where their packets go.
 const SPECIAL_V6: [(Ipv6Net, &str); 22] = [
     (v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128), "a cloud's metadata service"),
     (v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128), "a cloud's metadata service"),
@@ -217,7 +217,7 @@ const SPECIAL_V6: [(Ipv6Net, &str); 22] = [
     (v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), "multicast"),
 ];
 
-/// The only part of IPv6 that is given out to the public; the rest is refused, known or not.
+/// The only part of IPv6 that is assigned for public use. Everything else is refused.
 const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
 fn special(address: IpAddr) -> Option<(IpNet, &'static str)> {
@@ -231,28 +231,28 @@ fn special(address: IpAddr) -> Option<(IpNet, &'static str)> {
             let found = found.map(|(range, what)| (IpNet::V6(*range), *what));
             found.or_else(|| {
                 let outside = !GLOBAL_UNICAST.contains(&address);
-                outside.then(|| (IpNet::from(IpAddr::V6(address)), "not given out to the public"))
+                outside.then(|| (IpNet::from(IpAddr::V6(address)), "not assigned for public use"))
             })
         }
     }
 }
 
-/// The IPv4 addresses that an IPv6 address leads to, for the forms that carry one: the one that packets go to, and one
-/// that they pass or that another reading of the form gives.
+/// The IPv4 addresses that an IPv6 address contains. The first is the destination of packets. The second is a server that they pass, or the
+/// destination if the network reads the notation differently.
 fn embedded(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
     let IpAddr::V6(address) = address else { return [None, None] };
     let [a, b, c, d, e, f, g, h] = address.segments();
     let joined = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match (a, b, c, d, e, f) {
-        // `::` and `::1` have their own meaning.
+        // `::` and `::1` contain no IPv4 address.
         (0, 0, 0, 0, 0, 0) if g == 0 && h <= 1 => [None, None],
         (0, 0, 0, 0, 0, 0 | 0xffff) | (0, 0, 0, 0, 0xffff, 0) | (0x64, 0xff9b, 0, ..) => {
             [Some(joined(g, h)), None]
         }
-        // RFC 6052 puts it around a byte of zeros behind a prefix of 48 bits; networks also use 96.
+        // RFC 6052: the address is split around a zero byte after a prefix of 48 bits. Networks also use 96 bits.
         (0x64, 0xff9b, 1, ..) => [Some(joined(d, (e << 8) | (f >> 8))), Some(joined(g, h))],
         (0x2002, ..) => [Some(joined(b, c)), None],
-        // Teredo: the client's address inverted, and its server's.
+        // Teredo: the inverted address of the client, and the address of its server.
         (0x2001, 0, ..) => [Some(joined(!g, !h)), Some(joined(c, d))],
         // ISATAP.
         (.., 0 | 0x200, 0x5efe) => [Some(joined(g, h)), None],

@@ -1,4 +1,4 @@
-//! Finds the addresses of a host without holding a thread: DNS over UDP and TCP, /etc/hosts, and a bounded cache.
+//! Resolves host names without blocking a thread: DNS over UDP and TCP, /etc/hosts, and a bounded cache.
 
 mod config;
 mod name_servers;
@@ -17,43 +17,43 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 use tokio::time::Instant;
 
-use crate::local::LocalFailure;
+use crate::transport::local::LocalFailure;
 
 use self::config::{Configuration, FileStamps};
 use self::name_servers::NameServers;
 
-/// Answers that are kept in memory.
+/// The most answers in the cache.
 pub const CACHED_ANSWERS_MAX: u64 = 4_096;
-/// The longest time that an address is kept, whatever its TTL says.
+/// The longest time that an address is cached, even if its TTL is longer.
 pub const ADDRESS_CACHED_MAX: Duration = Duration::from_secs(5 * 60);
-/// The longest time that the absence of an address is kept, so that a name that was just created works soon.
+/// The longest time that the absence of an address is cached, so that a new name works soon.
 pub const ABSENCE_CACHED_MAX: Duration = Duration::from_secs(30);
 /// How often /etc/resolv.conf and /etc/hosts are checked for changes.
 const FILES_CHECKED_EVERY: Duration = Duration::from_secs(5);
 
-/// Finds the addresses of a host, anew for every connection.
+/// Resolves host names. It is called for every connection.
 #[async_trait]
 pub trait Resolve: Send + Sync + fmt::Debug {
     /// The addresses of `host`, in the order to try them.
     async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError>;
 }
 
-/// Why a host has no addresses.
+/// Why a host could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// A name server says that there are none, or that it cannot find out.
+    /// A name server answered that the host has no address, or that it cannot resolve it.
     #[error(transparent)]
     Failed(#[from] io::Error),
-    /// This node cannot look anything up.
+    /// This node cannot resolve anything.
     #[error(transparent)]
     Local(#[from] LocalFailure),
 }
 
-/// Looks names up as the system is configured to: /etc/hosts, then the name servers, search domains and options of
+/// Resolves names with the configuration of the system: /etc/hosts, then the name servers, search domains and options of
 /// /etc/resolv.conf. Changes of these files take effect within 5 s.
 ///
-/// A look-up is a future like any other: dropping it frees what it holds. Answers are cached for their TTL, at most
-/// [`CACHED_ANSWERS_MAX`] of them.
+/// A query is an ordinary future, which can be dropped at any time. Answers are cached for their TTL, at most [`CACHED_ANSWERS_MAX`] of
+/// them.
 pub struct SystemResolver {
     source: Source,
     cached_answers_max: u64,
@@ -73,7 +73,7 @@ struct LoadedConfiguration {
     checked_at: Instant,
 }
 
-/// One configuration, with its cache and what is known about its name servers.
+/// A resolver for one configuration, with its cache and the state of its name servers.
 struct Dns {
     hosts: Hosts,
     resolver: TokioResolver,
@@ -81,26 +81,26 @@ struct Dns {
 }
 
 impl SystemResolver {
-    /// Looks names up by /etc/resolv.conf and /etc/hosts.
+    /// A resolver for the configuration of the system.
     pub fn new() -> Self {
-        Self::of(Source::System)
+        Self::from_source(Source::System)
     }
 
-    /// Asks these name servers instead of those of /etc/resolv.conf.
-    pub fn asking(name_servers: impl IntoIterator<Item = SocketAddr>) -> Self {
-        Self::of(Source::Given(name_servers.into_iter().collect()))
+    /// A resolver that uses these name servers instead of those in /etc/resolv.conf.
+    pub fn with_name_servers(name_servers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self::from_source(Source::Given(name_servers.into_iter().collect()))
     }
 
-    /// Caches at most this many answers.
+    /// With this limit for the cache.
     pub fn with_cached_answers_max(self, cached_answers_max: u64) -> Self {
         Self { cached_answers_max, ..self }
     }
 
-    fn of(source: Source) -> Self {
+    fn from_source(source: Source) -> Self {
         Self { source, cached_answers_max: CACHED_ANSWERS_MAX, current: Mutex::new(None) }
     }
 
-    /// The resolver for the configuration as it is now.
+    /// The resolver for the current configuration.
     fn current(&self) -> Result<Arc<Dns>, ResolveError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -112,7 +112,7 @@ impl SystemResolver {
             if loaded.stamps == FileStamps::read() {
                 return Ok(loaded.dns.clone());
             }
-            tracing::info!("the system's DNS configuration has changed and is read again");
+            tracing::info!("the DNS configuration of the system has changed; reading it again");
         }
         let stamps = FileStamps::read();
         let dns = Arc::new(self.load()?);
@@ -122,12 +122,12 @@ impl SystemResolver {
 
     fn load(&self) -> Result<Dns, ResolveError> {
         let configuration = match &self.source {
-            Source::System => Configuration::of_system(),
-            Source::Given(servers) => Configuration::asking(servers),
+            Source::System => Configuration::from_system(),
+            Source::Given(servers) => Configuration::with_name_servers(servers),
         };
         let name_servers = Arc::new(NameServers::new(configuration.addresses()));
         let resolver = configuration.build(self.cached_answers_max).map_err(io::Error::other)?;
-        // Without the file no name is in it.
+        // A missing file counts as empty.
         Ok(Dns { hosts: Hosts::from_system().unwrap_or_default(), resolver, name_servers })
     }
 }
@@ -147,19 +147,19 @@ impl Resolve for SystemResolver {
             return Ok(listed);
         }
         tokio::select! {
-            // The look-up goes first: what is in the cache needs no name server.
+            // The query is polled first, because a cached answer needs no name server.
             biased;
             answer = dns.resolver.lookup_ip(host) => match answer {
                 Ok(addresses) => Ok(addresses.iter().collect()),
-                Err(error) => Err(dns.explain(error).await),
+                Err(error) => Err(dns.classify(error).await),
             },
-            failure = dns.name_servers.fell_silent() => Err(failure.into()),
+            failure = dns.name_servers.wait_until_down() => Err(failure.into()),
         }
     }
 }
 
 impl Dns {
-    /// The addresses that /etc/hosts has for a name. Those of one family are enough, as for the C library.
+    /// The addresses of a name in /etc/hosts. Addresses of one family are enough, as in the C library.
     fn in_hosts_file(&self, host: &str) -> Vec<IpAddr> {
         let Ok(name) = Name::from_utf8(host) else { return Vec::new() };
         let listed = [RecordType::A, RecordType::AAAA]
@@ -168,10 +168,10 @@ impl Dns {
         listed.flat_map(|found| LookupIp::from(found).iter().collect::<Vec<_>>()).collect()
     }
 
-    /// Whether a look-up failed because of the name or because of this node.
-    async fn explain(&self, error: NetError) -> ResolveError {
+    /// Decides whether a query failed because of the name or because of this node.
+    async fn classify(&self, error: NetError) -> ResolveError {
         if let NetError::Io(cause) = &error
-            && let Some(failure) = LocalFailure::of(cause)
+            && let Some(failure) = LocalFailure::from_io(cause)
         {
             return failure.into();
         }
@@ -180,19 +180,19 @@ impl Dns {
         if unanswered && let Err(failure) = self.name_servers.check().await {
             return failure.into();
         }
-        tracing::debug!(%error, "a look-up failed");
-        io::Error::new(io::ErrorKind::NotFound, in_words(&error)).into()
+        tracing::debug!(%error, "a DNS query failed");
+        io::Error::new(io::ErrorKind::NotFound, public_message(&error)).into()
     }
 }
 
-/// What a tenant may read. The error itself names what was asked last, with the search domains of this network.
-fn in_words(error: &NetError) -> String {
+/// The message for tenants. The error itself contains the last query, with the search domains of this network.
+fn public_message(error: &NetError) -> String {
     match error {
         error if error.is_nx_domain() => "the name does not exist".to_owned(),
         error if error.is_no_records_found() => "the name has no address".to_owned(),
         NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answered {code}"),
         NetError::Timeout => "no name server answered in time".to_owned(),
-        _ => "the look-up failed".to_owned(),
+        _ => "the DNS query failed".to_owned(),
     }
 }
 

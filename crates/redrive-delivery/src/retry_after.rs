@@ -1,4 +1,4 @@
-//! How long a target asks to be left alone, in the ways HTTP lets it say so.
+//! Reads `Retry-After`: the pause that a target asks for.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,14 +6,14 @@ use http::HeaderMap;
 use http::header::{DATE, HeaderName, RETRY_AFTER};
 use redrive_core::limits::HORIZON;
 
-/// The wait that `Retry-After` asks for: seconds, or a date taken against the answer's own `Date`, else against `now`.
+/// The pause in `Retry-After`: a number of seconds, or a date. A date is compared with the `Date` of the answer, or with `now` if there
+/// is none; both dates come from the target's clock, so that clock skew does not matter.
 ///
-/// The target's date is measured by the target's clock, so that skew between the two machines does not matter.
-/// What cannot be read asks for nothing; what lies beyond the horizon is cut to it.
+/// Returns `None` for a value that cannot be read. A longer pause than [`HORIZON`] is reduced to it.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = text(headers, RETRY_AFTER)?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Too many digits for a number are still a very long time.
+        // A number with too many digits is a very long time.
         return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)).min(HORIZON));
     }
     let until = httpdate::parse_http_date(value).ok()?;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_asks_for_nothing() {
+    fn an_unreadable_value_is_ignored() {
         for value in ["", "-1", "+5", "1.5", "1e3", "soon", "0x10", "12 34", "Wed, 21 Oct 2015"] {
             assert_eq!(wait(value, None), None, "{value}");
         }

@@ -1,4 +1,4 @@
-//! Signing secrets, kept as encrypted records and never shown again.
+//! Encrypts what the service keeps secret: signing secrets, which are stored as records, and credentials in the headers of tasks.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use redrive_bodies::{folder, hex};
-use redrive_core::records::{Change, Expect, Record, Records, Written};
+use redrive_bodies::tenant_folder;
+use redrive_core::records::{Record, RecordEdit, RecordStore, RecordValue, Records};
 use redrive_core::{Invalid, JobId, StoreError, Tenant, Timestamp};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
@@ -18,18 +18,15 @@ use zeroize::Zeroizing;
 
 use crate::sign::SigningSecret;
 
-/// The kind of the records.
+/// The kind of the records, one for each signing secret.
 pub const KIND: &str = "signing-secret";
-/// Bytes of a secret's name.
+/// The longest name of a secret, in bytes.
 pub const SECRET_NAME_BYTES_MAX: usize = 64;
 
 const KEY_BYTES: usize = 32;
 const FINGERPRINT_BYTES: usize = 16;
-const PAGE_ITEMS: usize = 100;
-/// Tries of a compare-and-set before it is given up as contended.
-const TRIES: usize = 50;
 
-/// The key that secrets are encrypted with. It is wiped from memory, and `Debug` does not show it.
+/// The key that encrypts secrets. It is wiped from memory when it is dropped, and `Debug` does not show it.
 #[derive(Clone)]
 pub struct SecretKey(Zeroizing<[u8; KEY_BYTES]>);
 
@@ -45,9 +42,9 @@ impl SecretKey {
         Ok(Self(key))
     }
 
-    /// Reads the key in a file that only its owner can read; makes the file with a new key if there is none.
+    /// Reads the key from a file that only its owner can read. Creates the file with a new key if it does not exist.
     ///
-    /// Two processes that start at once end up with the same key: the file appears whole or not at all.
+    /// Two processes that start at the same time end up with the same key, because the file is created atomically.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
         match Self::load(path) {
             Err(KeyError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -58,7 +55,7 @@ impl SecretKey {
         }
     }
 
-    /// Reads the key in a file that only its owner can read; none if there is no file.
+    /// Reads the key from a file that only its owner can read; `None` if the file does not exist.
     pub fn load_existing(path: &Path) -> Result<Option<Self>, KeyError> {
         match Self::load(path) {
             Ok(key) => Ok(Some(key)),
@@ -67,11 +64,11 @@ impl SecretKey {
         }
     }
 
-    /// Tells this key from others without giving it away: a MAC under it over a fixed text.
+    /// Identifies the key without revealing it: a MAC of a fixed text.
     pub fn fingerprint(&self) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*self.0);
         let tag = hmac::sign(&key, b"redrive: fingerprint of the secrets key");
-        hex(&tag.as_ref()[..FINGERPRINT_BYTES])
+        hex::encode(&tag.as_ref()[..FINGERPRINT_BYTES])
     }
 
     fn load(path: &Path) -> Result<Self, KeyError> {
@@ -96,36 +93,36 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// Why there is no key.
+/// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It is not one.
-    #[error("a secrets key is the base64 of 32 bytes; make one with `openssl rand -base64 32`")]
+    /// It has the wrong format.
+    #[error("a secret key is the base64 of 32 bytes; create one with `openssl rand -base64 32`")]
     Malformed,
-    /// Others could have read it.
-    #[error("{} can be read by others; run `chmod 600` on it, and replace the key if they may have seen it", .0.display())]
+    /// Other users may have read it.
+    #[error("other users can read {}; run `chmod 600` on it, and replace the key if they may have read it", .0.display())]
     Exposed(PathBuf),
-    /// The file cannot be read or made.
-    #[error("the secrets key in {} cannot be read or made", .0.display())]
+    /// The file cannot be read or created.
+    #[error("the secret key in {} cannot be read or created", .0.display())]
     File(PathBuf, #[source] io::Error),
 }
 
-/// Keeps and gives out signing secrets, and encrypts the credentials among the headers of tasks.
+/// Stores signing secrets, encrypted, and encrypts the headers of tasks that carry credentials.
 pub struct Vault {
     key: LessSafeKey,
 }
 
 impl Vault {
-    /// A vault under `key`.
+    /// A vault that encrypts with `key`.
     pub fn new(key: &SecretKey) -> Self {
         let key = UnboundKey::new(&CHACHA20_POLY1305, &*key.0).expect("a key of 32 bytes");
         Self { key: LessSafeKey::new(key) }
     }
 
-    /// Makes a secret, or takes the one given, and shows it: the only time.
+    /// Stores the given secret, or generates one, and returns it. No later call returns it.
     pub async fn create(
         &self,
-        records: &dyn Records,
+        records: &dyn RecordStore,
         tenant: &Tenant,
         name: &str,
         given: Option<SigningSecret>,
@@ -133,22 +130,22 @@ impl Vault {
     ) -> Result<Zeroizing<String>, VaultError> {
         let id = id(tenant, name)?;
         let secret = given.unwrap_or_else(SigningSecret::generate);
-        let kept = Kept {
+        let stored = StoredSecret {
             created_at_ms: now.as_ms(),
             rotated_at_ms: None,
             current: self.seal(&id, &secret),
             previous: None,
         };
-        match write(records, id, Expect::Absent, Some(&kept)).await? {
-            Written::Done(_) => Ok(secret.reveal()),
-            Written::Conflict(_) => Err(VaultError::Exists),
+        match Records::new(records).create(&id, &stored).await? {
+            Some(_) => Ok(secret.reveal()),
+            None => Err(VaultError::Exists),
         }
     }
 
-    /// Replaces a secret. The one before stays active beside it; an older one is dropped.
+    /// Replaces a secret. The previous one stays active beside it; an older one is dropped.
     pub async fn rotate(
         &self,
-        records: &dyn Records,
+        records: &dyn RecordStore,
         tenant: &Tenant,
         name: &str,
         given: Option<SigningSecret>,
@@ -157,77 +154,77 @@ impl Vault {
         let id = id(tenant, name)?;
         let secret = given.unwrap_or_else(SigningSecret::generate);
         let sealed = self.seal(&id, &secret);
-        change(records, &id, |kept| {
-            let previous = Some(kept.current);
-            Kept { rotated_at_ms: Some(now.as_ms()), current: sealed.clone(), previous, ..kept }
+        change(records, &id, |stored| {
+            let previous = Some(stored.current);
+            StoredSecret { rotated_at_ms: Some(now.as_ms()), current: sealed.clone(), previous, ..stored }
         })
         .await?;
         Ok(secret.reveal())
     }
 
-    /// Stops signing with the secret before the current one.
+    /// Stops signing with the previous secret.
     pub async fn retire_previous(
         &self,
-        records: &dyn Records,
+        records: &dyn RecordStore,
         tenant: &Tenant,
         name: &str,
     ) -> Result<(), VaultError> {
-        change(records, &id(tenant, name)?, |kept| Kept { previous: None, ..kept }).await
+        change(records, &id(tenant, name)?, |stored| StoredSecret { previous: None, ..stored }).await
     }
 
-    /// Removes a secret and the one before it.
-    pub async fn remove(&self, records: &dyn Records, tenant: &Tenant, name: &str) -> Result<(), VaultError> {
-        let id = id(tenant, name)?;
-        read(records, &id).await?;
-        write(records, id, Expect::Any, None).await?;
-        Ok(())
+    /// Removes a secret, and the previous one if there is one.
+    pub async fn remove(
+        &self,
+        records: &dyn RecordStore,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<(), VaultError> {
+        let remove = |stored: Option<StoredSecret>| match stored {
+            Some(_) => Ok(RecordEdit::Remove(())),
+            None => Err(VaultError::NotFound),
+        };
+        Records::new(records).update(&id(tenant, name)?, remove).await
     }
 
-    /// A tenant's secrets by name, without what is secret.
-    pub async fn names(&self, records: &dyn Records, tenant: &Tenant) -> Result<Vec<SecretInfo>, VaultError> {
-        let prefix = format!("{}/", folder(tenant));
-        let mut infos: Vec<SecretInfo> = vec![];
-        let mut after = prefix.clone();
-        loop {
-            let page = records.scan(KIND, Some(&after), PAGE_ITEMS).await?;
-            for record in &page {
-                let Some(name) = record.id.strip_prefix(&prefix) else { return Ok(infos) };
-                infos.push(parse(record)?.info(name));
-            }
-            match page.last() {
-                Some(last) if page.len() == PAGE_ITEMS => after.clone_from(&last.id),
-                Some(_) | None => return Ok(infos),
-            }
-        }
+    /// The names and times of a tenant's secrets, sorted by name.
+    pub async fn names(
+        &self,
+        records: &dyn RecordStore,
+        tenant: &Tenant,
+    ) -> Result<Vec<SecretInfo>, VaultError> {
+        let prefix = format!("{}/", tenant_folder(tenant));
+        let secrets = Records::<StoredSecret>::new(records).all(&prefix).await?;
+        Ok(secrets.iter().map(|record| record.value.info(&record.id[prefix.len()..])).collect())
     }
 
     /// The active secrets to sign with, newest first.
-    pub async fn keys_for(
+    pub async fn active_secrets(
         &self,
-        records: &dyn Records,
+        records: &dyn RecordStore,
         tenant: &Tenant,
         name: &str,
     ) -> Result<Vec<SigningSecret>, VaultError> {
         let id = id(tenant, name)?;
-        let (kept, _) = read(records, &id).await?;
-        std::iter::once(&kept.current).chain(&kept.previous).map(|sealed| self.unseal(&id, sealed)).collect()
+        let stored = Records::<StoredSecret>::new(records).get(&id).await?.ok_or(VaultError::NotFound)?.value;
+        std::iter::once(&stored.current)
+            .chain(&stored.previous)
+            .map(|sealed| self.unseal(&id, sealed))
+            .collect()
     }
 
-    /// Whether this key opens what is in a store; none when there is nothing to try it on.
-    pub async fn opens(&self, records: &dyn Records) -> Result<Option<bool>, StoreError> {
-        let first = records.scan(KIND, None, 1).await?.pop();
-        let Some(record) = first else { return Ok(None) };
-        let kept = parse(&record)?;
-        Ok(Some(self.unseal(&record.id, &kept.current).is_ok()))
+    /// Whether this key decrypts the secrets of a store; `None` if the store has none.
+    pub async fn can_decrypt(&self, records: &dyn RecordStore) -> Result<Option<bool>, StoreError> {
+        let first = Records::<StoredSecret>::new(records).page("", None, 1).await?.items.pop();
+        Ok(first.map(|Record { id, value, .. }| self.unseal(&id, &value.current).is_ok()))
     }
 
-    /// Encrypts the value of a task's header. Its tenant, its job and its name are bound in, so that nobody can move the
-    /// ciphertext to another task or header.
+    /// Encrypts the value of a header. The ciphertext is bound to the tenant, the job and the name of the header, so it cannot be moved
+    /// to another one.
     pub fn seal_header(&self, tenant: &Tenant, job: JobId, name: &str, value: &str) -> String {
-        self.seal_bytes(&header_place(tenant, job, name), value.as_bytes())
+        self.seal_bytes(&header_context(tenant, job, name), value.as_bytes())
     }
 
-    /// Decrypts what [`Vault::seal_header`] encrypted.
+    /// Decrypts the output of [`Vault::seal_header`].
     pub fn open_header(
         &self,
         tenant: &Tenant,
@@ -235,22 +232,22 @@ impl Vault {
         name: &str,
         sealed: &str,
     ) -> Result<String, VaultError> {
-        let opened = self.open_bytes(&header_place(tenant, job, name), sealed)?;
+        let opened = self.open_bytes(&header_context(tenant, job, name), sealed)?;
         String::from_utf8(opened.to_vec()).map_err(|_| VaultError::WrongKey)
     }
 
-    /// Encrypts a short text for one tenant and one purpose, so that only this service can read it back.
+    /// Encrypts a short text for one tenant and one purpose, which only this service can decrypt.
     pub fn seal_text(&self, purpose: &str, tenant: &Tenant, text: &str) -> String {
-        self.seal_bytes(&text_place(purpose, tenant), text.as_bytes())
+        self.seal_bytes(&text_context(purpose, tenant), text.as_bytes())
     }
 
-    /// Decrypts what [`Vault::seal_text`] encrypted.
+    /// Decrypts the output of [`Vault::seal_text`].
     pub fn open_text(&self, purpose: &str, tenant: &Tenant, sealed: &str) -> Result<String, VaultError> {
-        let opened = self.open_bytes(&text_place(purpose, tenant), sealed)?;
+        let opened = self.open_bytes(&text_context(purpose, tenant), sealed)?;
         String::from_utf8(opened.to_vec()).map_err(|_| VaultError::WrongKey)
     }
 
-    /// The record's id is bound in, so that nobody can move a value to another name.
+    /// The ciphertext is bound to the id of the record, so that it cannot be moved to another name.
     fn seal(&self, id: &str, secret: &SigningSecret) -> String {
         self.seal_bytes(id, secret.as_bytes())
     }
@@ -259,34 +256,34 @@ impl Vault {
         SigningSecret::from_bytes(self.open_bytes(id, sealed)?).ok_or(VaultError::WrongKey)
     }
 
-    /// The nonce, then the sealed bytes, in base64.
-    fn seal_bytes(&self, place: &str, bytes: &[u8]) -> String {
+    /// The nonce and the ciphertext, in base64.
+    fn seal_bytes(&self, context: &str, bytes: &[u8]) -> String {
         let mut nonce = [0; NONCE_LEN];
         fill(&mut nonce);
         let mut sealed = bytes.to_vec();
         self.key
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(place), &mut sealed)
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut sealed)
             .expect("a short secret");
         STANDARD.encode([&nonce[..], &sealed].concat())
     }
 
-    fn open_bytes(&self, place: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, VaultError> {
+    fn open_bytes(&self, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, VaultError> {
         let mut bytes = STANDARD.decode(sealed).map(Zeroizing::new).map_err(|_| VaultError::WrongKey)?;
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(VaultError::WrongKey)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| VaultError::WrongKey)?;
         let opened =
-            self.key.open_in_place(nonce, Aad::from(place), sealed).map_err(|_| VaultError::WrongKey)?;
+            self.key.open_in_place(nonce, Aad::from(context), sealed).map_err(|_| VaultError::WrongKey)?;
         Ok(Zeroizing::new(opened.to_vec()))
     }
 }
 
-/// What the ciphertext of a header is bound to. A record's id never begins like this.
-fn header_place(tenant: &Tenant, job: JobId, name: &str) -> String {
+/// The context to which the ciphertext of a header is bound. No record id starts like this.
+fn header_context(tenant: &Tenant, job: JobId, name: &str) -> String {
     format!("header\0{tenant}\0{job}\0{}", name.to_ascii_lowercase())
 }
 
-/// What the ciphertext of a text is bound to.
-fn text_place(purpose: &str, tenant: &Tenant) -> String {
+/// The context to which the ciphertext of a text is bound.
+fn text_context(purpose: &str, tenant: &Tenant) -> String {
     format!("text\0{purpose}\0{tenant}")
 }
 
@@ -296,37 +293,34 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// What may be known of a secret.
+/// The public facts about a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretInfo {
     /// Its name.
     pub name: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last replaced.
+    /// When it was last rotated; `None` if never.
     pub rotated_at: Option<Timestamp>,
-    /// Whether the one before is active too.
+    /// Whether the previous secret still signs too.
     pub has_previous: bool,
 }
 
-/// Why a secret could not be kept or given out.
+/// Why a secret could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// The name is taken.
-    #[error("a signing secret of this name exists; rotate it instead")]
+    #[error("a signing secret with this name exists; rotate it instead")]
     Exists,
-    /// There is none of this name.
-    #[error("there is no signing secret of this name; create it first")]
+    /// There is no secret with this name.
+    #[error("there is no signing secret with this name; create it first")]
     NotFound,
     /// It was encrypted with another key, or was tampered with.
     #[error(
-        "the signing secret cannot be decrypted with the key of this node; start it with the key that the secret was made under, or remove the secret"
+        "the signing secret cannot be decrypted with the key of this node; start the node with the key that encrypted the secret, or remove the secret"
     )]
     WrongKey,
-    /// Others kept changing it.
-    #[error("the signing secret kept changing meanwhile; try again")]
-    Contended,
-    /// What was asked is not legal.
+    /// The name is not valid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The store failed.
@@ -334,17 +328,21 @@ pub enum VaultError {
     Store(#[from] StoreError),
 }
 
-/// A record's content.
+/// A signing secret as its record stores it. Both secrets are encrypted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StoredSecret {
     created_at_ms: i64,
     rotated_at_ms: Option<i64>,
     current: String,
     previous: Option<String>,
 }
 
-impl Kept {
+impl RecordValue for StoredSecret {
+    const KIND: &'static str = KIND;
+}
+
+impl StoredSecret {
     fn info(&self, name: &str) -> SecretInfo {
         SecretInfo {
             name: name.to_owned(),
@@ -365,59 +363,33 @@ fn id(tenant: &Tenant, name: &str) -> Result<String, Invalid> {
             ),
         ));
     }
-    Ok(format!("{}/{name}", folder(tenant)))
-}
-
-async fn read(records: &dyn Records, id: &str) -> Result<(Kept, u64), VaultError> {
-    let record = records.read(KIND, id).await?.ok_or(VaultError::NotFound)?;
-    Ok((parse(&record)?, record.version))
-}
-
-fn parse(record: &Record) -> Result<Kept, StoreError> {
-    serde_json::from_slice(&record.value)
-        .map_err(|error| StoreError::Corrupt(format!("the record {KIND} {}: {error}", record.id)))
+    Ok(format!("{}/{name}", tenant_folder(tenant)))
 }
 
 async fn change(
-    records: &dyn Records,
+    records: &dyn RecordStore,
     id: &str,
-    mut with: impl FnMut(Kept) -> Kept,
+    mut edit: impl FnMut(StoredSecret) -> StoredSecret,
 ) -> Result<(), VaultError> {
-    for _ in 0..TRIES {
-        let (kept, version) = read(records, id).await?;
-        let kept = with(kept);
-        if let Written::Done(_) = write(records, id.to_owned(), Expect::Version(version), Some(&kept)).await?
-        {
-            return Ok(());
-        }
-    }
-    Err(VaultError::Contended)
+    let edit =
+        |stored: Option<StoredSecret>| Ok(RecordEdit::Put(edit(stored.ok_or(VaultError::NotFound)?), ()));
+    Records::new(records).update(id, edit).await
 }
 
-async fn write(
-    records: &dyn Records,
-    id: String,
-    expect: Expect,
-    kept: Option<&Kept>,
-) -> Result<Written, StoreError> {
-    let value = kept.map(|kept| serde_json::to_vec(kept).expect("plain data"));
-    records.write(Change { kind: KIND.into(), id, expect, value }).await
-}
-
-/// Writes a new key beside `path` and links it there: the link fails if another process was first, whose key stays.
+/// Writes a new key to a temporary file and links it to `path`. The link fails if another process was faster; then its key stays.
 fn create(path: &Path) -> io::Result<()> {
-    let draft = path.with_extension(format!("{}.new", uuid::Uuid::now_v7().simple()));
+    let temporary = path.with_extension(format!("{}.new", uuid::Uuid::now_v7().simple()));
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(&draft).and_then(|mut file| {
+    let written = options.open(&temporary).and_then(|mut file| {
         let text = Zeroizing::new(STANDARD.encode(*SecretKey::generate().0));
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    let linked = written.and_then(|()| fs::hard_link(&draft, path));
-    let _ = fs::remove_file(&draft);
+    let linked = written.and_then(|()| fs::hard_link(&temporary, path));
+    let _ = fs::remove_file(&temporary);
     match linked {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         linked => linked,
@@ -463,12 +435,12 @@ mod tests {
     }
 
     async fn keys(store: &ModelStore, name: &str) -> Vec<String> {
-        let keys = vault().keys_for(store, &tenant("t"), name).await.unwrap();
+        let keys = vault().active_secrets(store, &tenant("t"), name).await.unwrap();
         keys.iter().map(|key| key.reveal().to_string()).collect()
     }
 
     #[test]
-    fn a_fingerprint_tells_keys_apart_and_gives_none_away() {
+    fn a_fingerprint_distinguishes_keys_and_reveals_none() {
         let key = |byte| SecretKey(Zeroizing::new([byte; KEY_BYTES]));
         assert_eq!(key(7).fingerprint(), key(7).fingerprint());
         assert_ne!(key(7).fingerprint(), key(8).fingerprint());
@@ -477,17 +449,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_does_not_open_what_is_there_is_told() {
+    async fn a_key_that_cannot_decrypt_the_stored_secrets_is_detected() {
         let (store, right) = (store(), vault());
         let wrong = Vault::new(&SecretKey(Zeroizing::new([8; KEY_BYTES])));
-        assert_eq!(wrong.opens(&store).await.unwrap(), None, "there is nothing to open");
+        assert_eq!(wrong.can_decrypt(&store).await.unwrap(), None, "the store has no secrets");
         right.create(&store, &tenant("t"), "hook", None, at(1)).await.unwrap();
-        assert_eq!(right.opens(&store).await.unwrap(), Some(true));
-        assert_eq!(wrong.opens(&store).await.unwrap(), Some(false));
+        assert_eq!(right.can_decrypt(&store).await.unwrap(), Some(true));
+        assert_eq!(wrong.can_decrypt(&store).await.unwrap(), Some(false));
     }
 
     #[tokio::test]
-    async fn rotation_keeps_two_and_never_three() {
+    async fn a_rotation_keeps_two_secrets_and_drops_the_oldest() {
         let (store, vault, tenant) = (store(), vault(), tenant("t"));
         let first = vault.create(&store, &tenant, "hook", None, at(1)).await.unwrap();
         assert_eq!(keys(&store, "hook").await, [&**first]);
@@ -507,11 +479,11 @@ mod tests {
         };
         assert_eq!(vault.names(&store, &tenant).await.unwrap(), [info]);
         vault.remove(&store, &tenant, "hook").await.unwrap();
-        assert!(matches!(vault.keys_for(&store, &tenant, "hook").await, Err(VaultError::NotFound)));
+        assert!(matches!(vault.active_secrets(&store, &tenant, "hook").await, Err(VaultError::NotFound)));
     }
 
     #[tokio::test]
-    async fn a_name_is_taken_once_and_by_tenant() {
+    async fn a_name_is_unique_for_each_tenant() {
         let (store, vault) = (store(), vault());
         for who in ["a", "b", "", "../a", "a/b", "日本"] {
             vault.create(&store, &tenant(who), "hook", None, at(1)).await.unwrap();
@@ -534,13 +506,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_go_over_many_pages() {
+    async fn names_are_read_page_by_page() {
+        const COUNT: usize = 2 * redrive_core::limits::PAGE_ITEMS_MAX;
         let (store, vault, tenant) = (store(), vault(), tenant("t"));
-        for at_name in 0..2 * PAGE_ITEMS {
+        for at_name in 0..COUNT {
             vault.create(&store, &tenant, &format!("{at_name:05}"), None, at(1)).await.unwrap();
         }
         let names = vault.names(&store, &tenant).await.unwrap();
-        assert_eq!((names.len(), &*names[150].name), (2 * PAGE_ITEMS, "00150"));
+        assert_eq!((names.len(), &*names[150].name), (COUNT, "00150"));
     }
 
     #[tokio::test]
@@ -552,24 +525,23 @@ mod tests {
         let value = String::from_utf8(record.value.clone()).unwrap();
         assert!(!value.contains(&STANDARD.encode([b'S'; 30])) && !value.contains("whsec"), "{value}");
         let other = Vault::new(&SecretKey(Zeroizing::new([8; KEY_BYTES])));
-        assert!(matches!(other.keys_for(&store, &tenant, "a").await, Err(VaultError::WrongKey)));
+        assert!(matches!(other.active_secrets(&store, &tenant, "a").await, Err(VaultError::WrongKey)));
         let moved = id(&tenant, "b").unwrap();
-        let change =
-            Change { kind: KIND.into(), id: moved, expect: Expect::Absent, value: Some(record.value) };
-        store.write(change).await.unwrap();
-        assert!(matches!(vault.keys_for(&store, &tenant, "b").await, Err(VaultError::WrongKey)));
+        let value = StoredSecret::decode(&record.value).unwrap();
+        Records::new(&store).create(&moved, &value).await.unwrap();
+        assert!(matches!(vault.active_secrets(&store, &tenant, "b").await, Err(VaultError::WrongKey)));
     }
 
     #[test]
-    fn a_key_file_is_made_once_and_for_its_owner() {
+    fn a_key_file_is_created_once_and_only_its_owner_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secrets.key");
-        let made: Vec<_> = std::thread::scope(|scope| {
-            let makers: Vec<_> = (0..8).map(|_| scope.spawn(|| SecretKey::load_or_create(&path))).collect();
-            makers.into_iter().map(|maker| maker.join().unwrap().unwrap().0).collect()
+        let keys: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| SecretKey::load_or_create(&path))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap().0).collect()
         });
-        assert!(made.iter().all(|key| **key == *made[0] && **key != [0; KEY_BYTES]));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft stays behind");
+        assert!(keys.iter().all(|key| **key == *keys[0] && **key != [0; KEY_BYTES]));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
         assert_eq!(format!("{:?}", SecretKey::load_or_create(&path).unwrap()), "SecretKey(…)");
     }
 

@@ -1,4 +1,4 @@
-//! Standard Webhooks signatures: who receives a call can tell that it came from here and was not changed.
+//! Standard Webhooks signatures: the receiver of a call can verify who sent it and that it was not changed.
 
 use std::fmt;
 
@@ -24,7 +24,8 @@ pub const SECRET_BYTES_MAX: usize = 64;
 
 const PREFIX: &str = "whsec_";
 const GENERATED_BYTES: usize = 32;
-/// A key that calls are signed with. It is wiped from memory, and `Debug` does not show it.
+
+/// A key that signs calls. It is wiped from memory when it is dropped, and `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
@@ -42,14 +43,14 @@ impl SigningSecret {
         Self::from_bytes(bytes).ok_or_else(invalid)
     }
 
-    /// A new one, from the system's secure randomness.
+    /// Generates a secret with the secure random numbers of the system.
     pub fn generate() -> Self {
         let mut bytes = Zeroizing::new(vec![0; GENERATED_BYTES]);
         SystemRandom::new().fill(&mut bytes).expect("the system gives random bytes");
         Self(bytes)
     }
 
-    /// The secret as text, to be shown once to who made it.
+    /// The secret as text, to be shown once to its creator.
     pub fn reveal(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(&*self.0)))
     }
@@ -69,7 +70,7 @@ impl fmt::Debug for SigningSecret {
     }
 }
 
-/// Signs one attempt while its body passes by, so that a large body is never held in memory.
+/// Signs one attempt while its body is read in parts, so that a large body is never in memory as a whole.
 ///
 /// ```
 /// use redrive_delivery::sign::{Signer, SigningSecret};
@@ -86,7 +87,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// Begins to sign the message `id`, sent at `timestamp_s` seconds since the Unix epoch, with each of the secrets.
+    /// Starts the signature of the message `id`, sent at `timestamp_s` seconds since the Unix epoch, with each of the secrets.
     pub fn new(secrets: &[SigningSecret], id: &str, timestamp_s: i64) -> Self {
         let begin = |secret: &SigningSecret| {
             let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
@@ -96,14 +97,14 @@ impl Signer {
         Self { id: id.to_owned(), timestamp_s, signatures: secrets.iter().map(begin).collect() }
     }
 
-    /// Takes the next part of the body.
+    /// Adds the next part of the body.
     pub fn update(&mut self, chunk: &[u8]) {
         for context in &mut self.signatures {
             context.update(chunk);
         }
     }
 
-    /// The headers, once the whole body was taken.
+    /// The headers, after the whole body was added.
     pub fn finish(self) -> SignatureHeaders {
         let encode = |context: hmac::Context| format!("v1,{}", STANDARD.encode(context.sign()));
         SignatureHeaders {
@@ -120,7 +121,7 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// What a signed attempt carries.
+/// The headers of a signed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignatureHeaders {
     /// For [`ID_HEADER`].
@@ -148,10 +149,10 @@ mod tests {
         signer.finish().signature
     }
 
-    /// The first is the one of the specification's libraries; the others were made with `standardwebhooks` 1.1.0
+    /// The first signature comes from the libraries of the specification; the others were computed with `standardwebhooks` 1.1.0
     /// from PyPI.
     #[test]
-    fn agrees_with_the_reference_implementation() {
+    fn signatures_are_those_of_the_reference_implementation() {
         let short = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let long = SigningSecret(Zeroizing::new((0..64).collect()));
         let published = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_has_a_shape() {
+    fn a_secret_is_a_prefix_and_the_base64_of_24_to_64_bytes() {
         let encode = |bytes: usize| format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
         for bytes in [24, 25, 32, 64] {
             let text = encode(bytes);

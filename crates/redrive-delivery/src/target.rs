@@ -1,4 +1,4 @@
-//! Where a call goes: a URL in one spelling, and the origin that gates and estimates are kept by.
+//! The target of a call: a normalised URL, and the origin by which gates and estimates are grouped.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use redrive_core::Invalid;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-/// Bytes of a target's URL, as written and as normalised.
+/// The longest URL of a target in bytes, as written and as normalised.
 pub const URL_BYTES_MAX: usize = 2048;
 
-/// How a target is spoken to.
+/// The scheme of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scheme {
-    /// HTTP in the clear.
+    /// HTTP without TLS.
     Http,
     /// HTTP over TLS.
     Https,
-    /// gRPC in the clear.
+    /// gRPC without TLS.
     Grpc,
     /// gRPC over TLS.
     Grpcs,
@@ -43,13 +43,13 @@ impl Scheme {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         [Self::Http, Self::Https, Self::Grpc, Self::Grpcs]
             .into_iter()
             .find(|scheme| scheme.name().eq_ignore_ascii_case(name))
     }
 
-    /// The port when a URL names none.
+    /// The default port.
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::Grpc => 80,
@@ -57,8 +57,8 @@ impl Scheme {
         }
     }
 
-    /// The scheme that carries it on the wire, for which hosts and ports have one spelling.
-    fn carrier(self) -> &'static str {
+    /// The HTTP scheme over which it is sent. URL parsers normalise hosts and ports for HTTP only.
+    fn http_scheme(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc => "http",
             Self::Https | Self::Grpcs => "https",
@@ -66,7 +66,7 @@ impl Scheme {
     }
 }
 
-/// A URL that may be called: http, https, grpc or grpcs, without userinfo and fragment, its host in its one spelling.
+/// A URL that may be called: http, https, grpc or grpcs, without userinfo and fragment, with a normalised host.
 ///
 /// ```
 /// # use redrive_delivery::Target;
@@ -85,17 +85,17 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes a URL if it may be called; the error names `targetUrl`.
+    /// Parses a URL. The error names the field `target`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::parse_as("targetUrl", text)
+        Self::parse_as("target", text)
     }
 
-    /// Takes a URL if it may be called; the error names `field`.
+    /// Parses a URL. The error names the field `field`.
     pub fn parse_as(field: &'static str, text: &str) -> Result<Self, Invalid> {
         read(text).map_err(|problem| Invalid::new(field, problem))
     }
 
-    /// How it is spoken to.
+    /// The scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
@@ -111,7 +111,7 @@ impl Target {
         self.uri.path()
     }
 
-    /// The URI on the wire: gRPC travels as http or https.
+    /// The URI that is sent; gRPC uses http or https.
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri
     }
@@ -135,17 +135,17 @@ impl FromStr for Target {
 impl TryFrom<String> for Target {
     type Error = Invalid;
 
-    /// What was kept is in its one spelling and needs no second normalisation; anything else is read from scratch.
+    /// A stored target is normalised already, which is cheap to recognise. Anything else is parsed from scratch.
     fn try_from(text: String) -> Result<Self, Invalid> {
-        kept(&text).map_or_else(|| Self::parse(&text), Ok)
+        read_normalised(&text).map_or_else(|| Self::parse(&text), Ok)
     }
 }
 
-/// Reads what [`Target`]'s `Display` wrote. Only lower-case letters, digits, dots and hyphens are taken for a host: for a
-/// plain name there is no second spelling, and one of digits and dots alone is left to the parser.
-fn kept(text: &str) -> Option<Target> {
+/// Reads a target that `Display` wrote. Accepts only hosts of lower-case letters, digits, dots and hyphens, which have one spelling;
+/// everything else, such as a host of digits and dots, is left to the parser.
+fn read_normalised(text: &str) -> Option<Target> {
     let (name, rest) = text.split_once("://")?;
-    let scheme = Scheme::named(name).filter(|scheme| scheme.name() == name)?;
+    let scheme = Scheme::from_name(name).filter(|scheme| scheme.name() == name)?;
     let authority = rest.split_once('/')?.0;
     let (host, port) = match authority.split_once(':') {
         Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
@@ -157,7 +157,7 @@ fn kept(text: &str) -> Option<Target> {
     if !host.bytes().all(plain) || !(named || host.parse::<std::net::Ipv4Addr>().is_ok()) {
         return None;
     }
-    let uri = Uri::try_from(format!("{}://{rest}", scheme.carrier())).ok()?;
+    let uri = Uri::try_from(format!("{}://{rest}", scheme.http_scheme())).ok()?;
     Some(Target { scheme, host: host.to_owned(), port, uri })
 }
 
@@ -167,7 +167,7 @@ impl From<Target> for String {
     }
 }
 
-/// Scheme, host and port: what shares a fate, and therefore a gate and an estimate.
+/// Scheme, host and port. Calls to one origin share a gate and an estimate of their duration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
     scheme: Scheme,
@@ -186,9 +186,9 @@ fn read(text: &str) -> Result<Target, String> {
         return Err(format!("must be at most {URL_BYTES_MAX} bytes long"));
     }
     let (scheme, rest) = split(text)?;
-    // The parser knows the spellings of a host for http only: grpc borrows them, so that no spelling is dialled
-    // that was not understood here.
-    let url = Url::parse(&format!("{}://{rest}", scheme.carrier()))
+    // The parser normalises hosts for http only. A grpc URL is parsed as http, so that no spelling of a host is dialled that was
+    // not normalised here.
+    let url = Url::parse(&format!("{}://{rest}", scheme.http_scheme()))
         .map_err(|error| format!("is not a URL: {error}"))?;
     if url.fragment().is_some() {
         return Err("must not have a fragment".into());
@@ -205,14 +205,14 @@ fn read(text: &str) -> Result<Target, String> {
     Ok(Target { scheme, host, port, uri })
 }
 
-/// Splits off the scheme, and refuses what URL parsers are known to read in different ways.
+/// Splits off the scheme. Refuses texts that URL parsers are known to read differently.
 fn split(text: &str) -> Result<(Scheme, &str), String> {
     if text.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
         return Err("must not contain spaces, control characters or backslashes: percent-encode them".into());
     }
     let (name, rest) =
         text.split_once("://").ok_or("must begin with http://, https://, grpc:// or grpcs://")?;
-    let scheme = Scheme::named(name).ok_or("must begin with http://, https://, grpc:// or grpcs://")?;
+    let scheme = Scheme::from_name(name).ok_or("must begin with http://, https://, grpc:// or grpcs://")?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.is_empty() {
         return Err("must name a host".into());
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_has_one_spelling() {
+    fn a_target_is_normalised() {
         for (text, normal, origin) in [
             ("http://example.com", "http://example.com/", "http://example.com:80"),
             ("HTTP://EXAMPLE.com:80/x?y=1", "http://example.com/x?y=1", "http://example.com:80"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_called_is_refused() {
+    fn an_invalid_target_is_refused() {
         let long = format!("http://example.com/{}", "x".repeat(URL_BYTES_MAX));
         let long_once_encoded = format!("http://example.com/{}", "é".repeat(700));
         for text in [
@@ -328,12 +328,12 @@ mod tests {
             &long_once_encoded,
         ] {
             let error = Target::parse(text).expect_err(text);
-            assert_eq!(error.field, "targetUrl", "{text}");
+            assert_eq!(error.field, "target", "{text}");
         }
     }
 
     #[test]
-    fn the_error_names_the_field_it_was_in() {
+    fn an_error_names_the_field_of_the_target() {
         assert_eq!(Target::parse_as("onSuccessUrl", "x").unwrap_err().field, "onSuccessUrl");
     }
 }

@@ -1,4 +1,15 @@
-//! Sends requests over pooled connections, each of which the guard has let through.
+//! Sends HTTP and gRPC requests over pooled connections. The guard checks the address of every connection.
+
+mod connection;
+pub(crate) mod dial;
+pub(crate) mod exchange;
+pub(crate) mod grpc;
+mod http;
+pub(crate) mod local;
+pub(crate) mod progress;
+pub(crate) mod response_body;
+mod tls;
+pub(crate) mod upload;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,12 +20,11 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::{TlsConnector, rustls};
 
-use crate::dial::{Dialer, Speak};
-use crate::exchange::{Exchange, Outgoing};
 use crate::guard::{Guard, SharedGuard};
 use crate::resolve::{Resolve, SystemResolver};
-use crate::upload::Upload;
-use crate::{grpc, http, tls};
+use crate::transport::dial::{Dialer, HttpVersions};
+use crate::transport::exchange::{Exchange, OutgoingRequest};
+use crate::transport::upload::Upload;
 
 /// A pool of connections.
 pub(crate) type Pool = Client<Dialer, Upload>;
@@ -22,15 +32,15 @@ pub(crate) type Pool = Client<Dialer, Upload>;
 /// How a transport connects.
 #[derive(Debug, Clone)]
 pub struct TransportSettings {
-    /// Which addresses may be dialled, to begin with.
+    /// Which addresses may be dialled at first; [`Transport::set_guard`] changes it.
     pub guard: Guard,
-    /// Finds addresses.
+    /// Finds the addresses of hosts.
     pub resolver: Arc<dyn Resolve>,
     /// The time for resolving, connecting and TLS together.
     pub connect_timeout: Duration,
-    /// How long an idle connection is kept.
+    /// How long an idle connection stays open.
     pub idle_timeout: Duration,
-    /// Idle connections kept for one origin.
+    /// The most idle connections to one origin.
     pub idle_per_origin_max: usize,
     /// Certificates to trust besides the system's.
     pub extra_roots: Vec<CertificateDer<'static>>,
@@ -51,13 +61,13 @@ impl Default for TransportSettings {
 }
 
 impl TransportSettings {
-    /// Lets this guard decide which addresses may be dialled.
+    /// With this guard.
     pub fn with_guard(self, guard: Guard) -> Self {
         Self { guard, ..self }
     }
 }
 
-/// A transport cannot be made.
+/// A transport cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("TLS cannot be set up")]
 pub struct TransportError(#[from] rustls::Error);
@@ -69,7 +79,7 @@ pub struct Transport(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     guard: Arc<SharedGuard>,
-    maker: PoolMaker,
+    factory: PoolFactory,
     pools: RwLock<Pools>,
 }
 
@@ -79,37 +89,37 @@ struct Pools {
     grpc: Pool,
 }
 
-/// Makes empty pools, at the start and when the guard changes.
-struct PoolMaker {
+/// Creates empty pools, at the start and when the guard changes.
+struct PoolFactory {
     settings: TransportSettings,
     guard: Arc<SharedGuard>,
-    either: TlsConnector,
+    http1_or_http2: TlsConnector,
     http2: TlsConnector,
 }
 
 impl Transport {
-    /// Reads the system's roots and begins with empty pools.
+    /// Reads the root certificates of the system, and starts with empty pools.
     pub fn new(settings: TransportSettings) -> Result<Self, TransportError> {
-        let (either, http2) = tls::connectors(&settings.extra_roots)?;
+        let (http1_or_http2, http2) = tls::connectors(&settings.extra_roots)?;
         let guard = Arc::new(SharedGuard::new(settings.guard.clone()));
-        let maker = PoolMaker { settings, guard: guard.clone(), either, http2 };
-        let pools = RwLock::new(maker.pools());
-        Ok(Self(Arc::new(Shared { guard, maker, pools })))
+        let factory = PoolFactory { settings, guard: guard.clone(), http1_or_http2, http2 };
+        let pools = RwLock::new(factory.pools());
+        Ok(Self(Arc::new(Shared { guard, factory, pools })))
     }
 
-    /// The guard that holds now.
+    /// The current guard.
     pub fn guard(&self) -> Arc<Guard> {
         self.0.guard.current()
     }
 
-    /// Lets another guard decide from now on. Idle connections are closed, because the guard before let them through;
-    /// requests under way go on. Returns false if the guard was the same already.
+    /// Replaces the guard. Closes idle connections, because the previous guard allowed them; requests in progress continue.
+    /// Returns false if the guard is the same.
     pub fn set_guard(&self, guard: Guard) -> bool {
-        // The guard comes first: a pool made before it could still be used to dial under it, never the other way.
+        // The guard is replaced before the pools: an old pool may dial under the new guard, but a new pool never under the old one.
         if !self.0.guard.replace(guard) {
             return false;
         }
-        *self.0.pools.write().unwrap_or_else(PoisonError::into_inner) = self.0.maker.pools();
+        *self.0.pools.write().unwrap_or_else(PoisonError::into_inner) = self.0.factory.pools();
         true
     }
 
@@ -117,9 +127,9 @@ impl Transport {
         self.0.pools.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a request once and reads its answer. Follows no redirect; limits no time: that is the caller's part, who
-    /// may drop this at any moment and read [`Outgoing::progress`].
-    pub async fn send(&self, outgoing: Outgoing<'_>) -> Exchange {
+    /// Sends a request once and reads its answer. It follows no redirects and has no time limit: the caller may drop the future
+    /// at any time and then read [`OutgoingRequest::progress`].
+    pub async fn send(&self, outgoing: OutgoingRequest<'_>) -> Exchange {
         let (grpc, progress) = (outgoing.target.scheme().is_grpc(), outgoing.progress.clone());
         let pools = self.pools();
         let sent = if grpc {
@@ -128,48 +138,51 @@ impl Transport {
             pools.http.request(http::prepare(outgoing)).await
         };
         match sent {
-            Ok(response) if grpc => grpc::answered(&progress, response).await,
-            Ok(response) => http::answered(&progress, response).await,
+            Ok(response) if grpc => grpc::read_response(&progress, response).await,
+            Ok(response) => http::read_response(&progress, response).await,
             Err(error) => Exchange::unanswered(&progress, &error),
         }
     }
 }
 
-impl PoolMaker {
+impl PoolFactory {
     fn pools(&self) -> Pools {
-        Pools { http: self.pool(Speak::Either, &self.either), grpc: self.pool(Speak::Http2, &self.http2) }
+        Pools {
+            http: self.pool(HttpVersions::Http1OrHttp2, &self.http1_or_http2),
+            grpc: self.pool(HttpVersions::Http2Only, &self.http2),
+        }
     }
 
-    fn pool(&self, speak: Speak, tls: &TlsConnector) -> Pool {
+    fn pool(&self, versions: HttpVersions, tls: &TlsConnector) -> Pool {
         let dialer = Dialer {
             guard: self.guard.clone(),
             resolver: self.settings.resolver.clone(),
             connect_timeout: self.settings.connect_timeout,
             tls: tls.clone(),
-            speak,
+            versions,
         };
-        builder(&self.settings, speak).build(dialer)
+        builder(&self.settings, versions).build(dialer)
     }
 }
 
-impl fmt::Debug for PoolMaker {
+impl fmt::Debug for PoolFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolMaker").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("PoolFactory").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-fn builder(settings: &TransportSettings, speak: Speak) -> Builder {
+fn builder(settings: &TransportSettings, versions: HttpVersions) -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(settings.idle_per_origin_max)
         .retry_canceled_requests(true)
-        // A target cannot make us hold much: headers of an answer, and what it sends ahead of our reading.
+        // These limits bound the memory that a target can use: the headers of its answer, and data that was not read yet.
         .http1_max_buf_size(64 * 1024)
         .http2_max_header_list_size(64 * 1024)
         .http2_initial_stream_window_size(64 * 1024)
         .http2_initial_connection_window_size(1024 * 1024)
-        .http2_only(speak == Speak::Http2);
+        .http2_only(versions == HttpVersions::Http2Only);
     builder
 }

@@ -6,76 +6,76 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redrive_core::Chance;
+use redrive_core::RandomSource;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::origin::{Decision, Gate, Pass};
-use super::{Admission, GateRules, Hold, HoldKind, OriginStatus, Signal, Turn};
+use super::origin::{AdmittedCall, Decision, Gate};
+use super::{AttemptKind, EnterResult, GateRules, Hold, HoldKind, OriginHealth, OriginStatus};
 
 /// Every origin's gate, in memory and for this node only.
 ///
 /// ```
 /// use std::time::Duration;
-/// use redrive_delivery::gate::{Admission, GateRules, Gates, Signal, Turn};
+/// use redrive_delivery::gate::{EnterResult, GateRules, Gates, OriginHealth, AttemptKind};
 /// use tokio::time::Instant;
 ///
 /// let gates = Gates::new(GateRules::default());
-/// match gates.enter("https://example.com:443", "/hook", Turn::First, Instant::now(), &mut || 0.5) {
-///     Admission::Go(permit) => permit.leave(Signal::Success, Duration::from_millis(20), Instant::now()),
-///     Admission::Park { wait, hold } => println!("{:?}, back in {wait:?}", hold.kind),
+/// match gates.enter("https://example.com:443", "/hook", AttemptKind::First, Instant::now(), &mut || 0.5) {
+///     EnterResult::Admitted(permit) => permit.report(OriginHealth::Working, Duration::from_millis(20), Instant::now()),
+///     EnterResult::Held { wait, hold } => println!("{:?}, back in {wait:?}", hold.kind),
 /// }
 /// ```
 #[derive(Debug)]
 pub struct Gates {
     rules: GateRules,
-    /// Keyed at random, so that nobody can choose paths that collide.
+    /// Hashes paths with a random key, so that nobody can choose paths that collide.
     paths: RandomState,
-    origins: Mutex<HashMap<Arc<str>, Arc<Place>>>,
+    origins: Mutex<HashMap<Arc<str>, Arc<GateEntry>>>,
 }
 
-/// An origin's gate, and who waits before it.
+/// The gate of an origin, and a notification for calls that wait at it.
 #[derive(Debug)]
-struct Place {
+struct GateEntry {
     gate: Mutex<Gate>,
     freed: Notify,
 }
 
 impl Gates {
-    /// No origin is known yet.
+    /// An empty registry.
     pub fn new(rules: GateRules) -> Self {
         Self { rules, paths: RandomState::new(), origins: Mutex::new(HashMap::new()) }
     }
 
-    /// Lets a call to `path` of `origin` in, or says when to come back.
+    /// Admits a call to `path` of `origin`, or holds it for a while.
     pub fn enter(
         &self,
         origin: &str,
         path: &str,
-        turn: Turn,
+        kind: AttemptKind,
         now: Instant,
-        chance: &mut dyn Chance,
-    ) -> Admission {
+        random_source: &mut dyn RandomSource,
+    ) -> EnterResult {
         let path = self.paths.hash_one(path);
-        let place = self.place(origin, now);
-        let decision = lock(&place.gate).enter(turn, path, now, chance);
+        let entry = self.entry(origin, now);
+        let decision = lock(&entry.gate).enter(kind, path, now, random_source);
         match decision {
-            Decision::Go(pass) => Admission::Go(Permit { place, pass: Some(pass) }),
-            Decision::Park { wait, hold } => Admission::Park { wait, hold },
+            Decision::Admit(call) => EnterResult::Admitted(Permit { entry, call: Some(call) }),
+            Decision::Hold { wait, hold } => EnterResult::Held { wait, hold },
         }
     }
 
-    /// Waits before a gate that is full, and only full, until a call has left or `deadline` has come.
+    /// Waits while the gate has reached its limit, until a call ends or until `deadline`. Returns at once if something else holds calls.
     ///
-    /// A place that is free within milliseconds is not worth a way through the store.
-    pub async fn wait_for_room(&self, origin: &str, turn: Turn, deadline: Instant) {
-        let Some(place) = lock(&self.origins).get(origin).cloned() else { return };
+    /// This saves a round trip through the store for a task that can be sent within milliseconds.
+    pub async fn wait_while_full(&self, origin: &str, kind: AttemptKind, deadline: Instant) {
+        let Some(entry) = lock(&self.origins).get(origin).cloned() else { return };
         loop {
-            let mut freed = pin!(place.freed.notified());
-            // Enlisted before the look, so that a call that leaves between them wakes too.
+            let mut freed = pin!(entry.freed.notified());
+            // Subscribes before the check, so that a call that ends in between wakes it too.
             freed.as_mut().enable();
-            let obstacle = lock(&place.gate).obstacle(turn, Instant::now());
-            if !obstacle.is_some_and(|hold| hold.kind == HoldKind::Full) {
+            let current_hold = lock(&entry.gate).current_hold(kind, Instant::now());
+            if !current_hold.is_some_and(|hold| hold.kind == HoldKind::Full) {
                 return;
             }
             if timeout_at(deadline, freed).await.is_err() {
@@ -84,73 +84,73 @@ impl Gates {
         }
     }
 
-    /// What would hold back a first attempt now, if anything.
+    /// Why a first attempt would be held now, or none if it would be admitted.
     pub fn hold(&self, origin: &str, now: Instant) -> Option<Hold> {
-        let place = lock(&self.origins).get(origin).cloned()?;
-        lock(&place.gate).obstacle(Turn::First, now)
+        let entry = lock(&self.origins).get(origin).cloned()?;
+        lock(&entry.gate).current_hold(AttemptKind::First, now)
     }
 
-    /// What is known of each origin, by name.
+    /// The state of each origin, sorted by name.
     pub fn status(&self, now: Instant) -> Vec<OriginStatus> {
-        let places: Vec<_> =
-            lock(&self.origins).iter().map(|(name, place)| (name.clone(), place.clone())).collect();
+        let entries: Vec<_> =
+            lock(&self.origins).iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
         let mut all: Vec<_> =
-            places.iter().map(|(name, place)| lock(&place.gate).status(name, now)).collect();
+            entries.iter().map(|(name, entry)| lock(&entry.gate).status(name, now)).collect();
         all.sort_by(|a, b| a.origin.cmp(&b.origin));
         all
     }
 
-    fn place(&self, origin: &str, now: Instant) -> Arc<Place> {
+    fn entry(&self, origin: &str, now: Instant) -> Arc<GateEntry> {
         let mut origins = lock(&self.origins);
-        if let Some(place) = origins.get(origin) {
-            return place.clone();
+        if let Some(entry) = origins.get(origin) {
+            return entry.clone();
         }
         if origins.len() >= self.rules.origins_max {
-            forget_unused(&mut origins, now);
+            drop_least_used(&mut origins, now);
         }
         let gate = Mutex::new(Gate::new(self.rules.origin_concurrency, now));
-        let place = Arc::new(Place { gate, freed: Notify::new() });
-        origins.insert(origin.into(), place.clone());
-        place
+        let entry = Arc::new(GateEntry { gate, freed: Notify::new() });
+        origins.insert(origin.into(), entry.clone());
+        entry
     }
 }
 
-/// The right to one call. Dropped without [`Permit::leave`], it frees its place and judges nothing.
+/// The right to make one call. If it is dropped without [`Permit::report`], the call no longer counts, and the origin is not judged.
 #[derive(Debug)]
-#[must_use = "a permit that is dropped at once lets nobody wait for the call"]
+#[must_use = "a dropped permit ends the call"]
 pub struct Permit {
-    place: Arc<Place>,
-    pass: Option<Pass>,
+    entry: Arc<GateEntry>,
+    call: Option<AdmittedCall>,
 }
 
 impl Permit {
-    /// Says what came of the call and how long it took.
-    pub fn leave(mut self, signal: Signal, took: Duration, now: Instant) {
-        if let Some(pass) = self.pass.take() {
-            lock(&self.place.gate).leave(&pass, signal, took, now);
-            self.place.freed.notify_one();
+    /// Reports how the call went and how long it took.
+    pub fn report(mut self, health: OriginHealth, took: Duration, now: Instant) {
+        if let Some(call) = self.call.take() {
+            lock(&self.entry.gate).leave(&call, health, took, now);
+            self.entry.freed.notify_one();
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(pass) = self.pass.take() {
-            lock(&self.place.gate).abandon(&pass);
-            self.place.freed.notify_one();
+        if let Some(call) = self.call.take() {
+            lock(&self.entry.gate).abandon(&call);
+            self.entry.freed.notify_one();
         }
     }
 }
 
-/// Drops a tenth at once, since looking for them costs as much as all of them: the idle and open ones that were
-/// unused for longest, then idle ones that are shut. A gate with a call under way is kept.
-fn forget_unused(origins: &mut HashMap<Arc<str>, Arc<Place>>, now: Instant) {
+/// Drops a tenth of the origins, because finding them costs a scan of all. Drops the least recently used passing gates first, then the
+/// others. A gate with calls in progress stays.
+fn drop_least_used(origins: &mut HashMap<Arc<str>, Arc<GateEntry>>, now: Instant) {
     let mut idle: Vec<_> = origins
         .iter()
-        .filter(|(_, place)| Arc::strong_count(place) == 1)
-        .filter_map(|(name, place)| {
-            let gate = lock(&place.gate);
-            gate.is_idle().then(|| (gate.worth(now), name.clone()))
+        .filter(|(_, entry)| Arc::strong_count(entry) == 1)
+        .filter_map(|(name, entry)| {
+            let gate = lock(&entry.gate);
+            gate.is_idle().then(|| (gate.eviction_rank(now), name.clone()))
         })
         .collect();
     idle.sort();
@@ -159,7 +159,7 @@ fn forget_unused(origins: &mut HashMap<Arc<str>, Arc<Place>>, now: Instant) {
     }
 }
 
-/// A gate is left in order even by a panic: every change is made of plain assignments.
+/// A panic leaves a gate in a valid state, because every change consists of plain assignments.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -169,52 +169,55 @@ mod tests {
     use super::*;
     use crate::gate::OriginState;
 
-    const DOWN: Signal = Signal::Struggle(None);
+    const DOWN: OriginHealth = OriginHealth::Struggling(None);
 
-    fn enter(gates: &Gates, origin: &str, now: Instant) -> Admission {
-        gates.enter(origin, "/", Turn::First, now, &mut || 0.5)
+    fn enter(gates: &Gates, origin: &str, now: Instant) -> EnterResult {
+        gates.enter(origin, "/", AttemptKind::First, now, &mut || 0.5)
     }
 
-    fn close(gates: &Gates, origin: &str, now: Instant) {
+    fn block(gates: &Gates, origin: &str, now: Instant) {
         for _ in 0..1_000 {
             match enter(gates, origin, now) {
-                Admission::Go(permit) => permit.leave(DOWN, Duration::from_millis(20), now),
-                Admission::Park { .. } => return,
+                EnterResult::Admitted(permit) => permit.report(DOWN, Duration::from_millis(20), now),
+                EnterResult::Held { .. } => return,
             }
         }
-        panic!("{origin} does not close");
+        panic!("{origin} does not block");
     }
 
-    /// Who waits for a place gets it when a call leaves, waits no longer than it said, and does not wait before a gate that
-    /// is closed.
+    /// A waiting call continues when another call ends, waits no longer than its deadline, and does not wait at a blocked gate.
     #[tokio::test(start_paused = true)]
-    async fn a_full_gate_is_worth_a_short_wait_and_a_closed_one_is_not() {
+    async fn a_call_waits_at_a_full_gate_but_not_at_a_blocked_one() {
         let gates = Arc::new(Gates::new(GateRules::default().with_origin_concurrency(1)));
         let (began, ms) = (Instant::now(), Duration::from_millis(1));
-        let Admission::Go(permit) = enter(&gates, "a", began) else { panic!("the gate is new") };
-        gates.wait_for_room("a", Turn::First, began + 5 * ms).await;
-        assert_eq!(began.elapsed(), 5 * ms, "nobody left");
+        let EnterResult::Admitted(permit) = enter(&gates, "a", began) else {
+            panic!("a new gate admits calls")
+        };
+        gates.wait_while_full("a", AttemptKind::First, began + 5 * ms).await;
+        assert_eq!(began.elapsed(), 5 * ms, "no call has ended");
         let waiting = tokio::spawn({
             let gates = gates.clone();
-            async move { gates.wait_for_room("a", Turn::First, began + 1_000 * ms).await }
+            async move { gates.wait_while_full("a", AttemptKind::First, began + 1_000 * ms).await }
         });
         tokio::time::sleep(ms).await;
-        permit.leave(Signal::Success, ms, Instant::now());
-        waiting.await.expect("it waits");
+        permit.report(OriginHealth::Working, ms, Instant::now());
+        waiting.await.expect("the waiting task does not panic");
         assert_eq!(began.elapsed(), 6 * ms);
-        assert!(matches!(enter(&gates, "a", Instant::now()), Admission::Go(_)));
-        close(&gates, "down", Instant::now());
-        gates.wait_for_room("down", Turn::First, began + 1_000 * ms).await;
+        assert!(matches!(enter(&gates, "a", Instant::now()), EnterResult::Admitted(_)));
+        block(&gates, "down", Instant::now());
+        gates.wait_while_full("down", AttemptKind::First, began + 1_000 * ms).await;
         assert_eq!(began.elapsed(), 6 * ms);
     }
 
     #[test]
-    fn a_dropped_permit_frees_its_place_and_judges_nothing() {
+    fn a_dropped_permit_counts_neither_as_a_call_nor_as_a_result() {
         let gates = Gates::new(GateRules::default().with_origin_concurrency(1));
         let now = Instant::now();
         for _ in 0..100 {
-            let Admission::Go(permit) = enter(&gates, "a", now) else { panic!("the place was not freed") };
-            assert!(matches!(enter(&gates, "a", now), Admission::Park { .. }));
+            let EnterResult::Admitted(permit) = enter(&gates, "a", now) else {
+                panic!("the dropped call still counts")
+            };
+            assert!(matches!(enter(&gates, "a", now), EnterResult::Held { .. }));
             assert_eq!(gates.hold("a", now).map(|hold| hold.kind), Some(HoldKind::Full));
             drop(permit);
         }
@@ -223,58 +226,63 @@ mod tests {
     }
 
     #[test]
-    fn one_origin_does_not_disturb_another() {
+    fn one_origin_does_not_affect_another() {
         let gates = Gates::new(GateRules::default());
         let now = Instant::now();
-        close(&gates, "a", now);
-        assert_eq!(gates.hold("a", now).map(|hold| hold.kind), Some(HoldKind::Closed));
+        block(&gates, "a", now);
+        assert_eq!(gates.hold("a", now).map(|hold| hold.kind), Some(HoldKind::Blocked));
         assert_eq!(gates.hold("b", now), None);
-        assert!(matches!(enter(&gates, "b", now), Admission::Go(_)));
+        assert!(matches!(enter(&gates, "b", now), EnterResult::Admitted(_)));
         let states: Vec<_> =
             gates.status(now).into_iter().map(|status| (status.origin, status.state)).collect();
-        assert_eq!(states, [("a".into(), OriginState::Closed), ("b".into(), OriginState::Open)]);
+        assert_eq!(states, [("a".into(), OriginState::Blocked), ("b".into(), OriginState::Passing)]);
     }
 
     #[test]
-    fn forgets_the_longest_unused_and_keeps_closed_and_busy_ones() {
+    fn the_least_recently_used_gates_are_dropped_but_not_blocked_or_busy_ones() {
         let gates = Gates::new(GateRules { origins_max: 100, ..GateRules::default() });
         let start = Instant::now();
-        close(&gates, "closed", start);
-        let Admission::Go(permit) = enter(&gates, "busy", start) else { panic!("new") };
+        block(&gates, "blocked", start);
+        let EnterResult::Admitted(permit) = enter(&gates, "busy", start) else {
+            panic!("a new gate admits calls")
+        };
         for origin in 0..10_000_u64 {
             drop(enter(&gates, &origin.to_string(), start + Duration::from_micros(origin)));
         }
         let status = gates.status(start);
         assert!(status.len() <= 100, "{} origins", status.len());
-        for kept in ["closed", "busy", "9999", "9950"] {
-            assert!(status.iter().any(|status| status.origin == kept), "{kept} was forgotten");
+        for kept in ["blocked", "busy", "9999", "9950"] {
+            assert!(status.iter().any(|status| status.origin == kept), "{kept} was dropped");
         }
-        permit.leave(Signal::Success, Duration::ZERO, start);
+        permit.report(OriginHealth::Working, Duration::ZERO, start);
     }
 
     #[test]
-    fn stays_bounded_when_every_origin_is_closed() {
+    fn the_number_of_gates_is_bounded_even_if_every_origin_is_blocked() {
         let gates = Gates::new(GateRules { origins_max: 50, ..GateRules::default() });
         let now = Instant::now();
         for origin in 0..200 {
-            close(&gates, &origin.to_string(), now);
+            block(&gates, &origin.to_string(), now);
         }
         assert!(gates.status(now).len() <= 50);
     }
 
     #[test]
-    fn entering_and_leaving_cost_little() {
+    fn an_enter_and_a_report_take_less_than_20_microseconds() {
         let gates = Gates::new(GateRules::default());
         let start = Instant::now();
         let calls = 100_000;
         for _ in 0..calls {
-            let Admission::Go(permit) = enter(&gates, "https://example.com:443", start) else {
-                panic!("open")
+            let EnterResult::Admitted(permit) = enter(&gates, "https://example.com:443", start) else {
+                panic!("the gate holds a call")
             };
-            permit.leave(Signal::Success, Duration::from_millis(1), start);
+            permit.report(OriginHealth::Working, Duration::from_millis(1), start);
         }
         let each = start.elapsed() / calls;
-        println!("{each:?} for both");
-        assert!(each < Duration::from_micros(20), "{each:?}: generous, since the machine may be busy");
+        println!("{each:?} for an enter and a report");
+        assert!(
+            each < Duration::from_micros(20),
+            "{each:?}; the limit is generous because the machine may be busy"
+        );
     }
 }

@@ -1,34 +1,34 @@
-//! A window of outcomes by path: whether an origin struggles, or only one of its paths.
+//! A window of results by path. It shows whether the origin struggles, or only one of its paths.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The fewest outcomes that are judged together.
+/// The fewest results in a window.
 const OUTCOMES_MIN: u32 = 8;
-/// The most outcomes that are judged together.
+/// The most results in a window.
 const OUTCOMES_MAX: u32 = 64;
-/// Outcomes older than this say nothing about now.
+/// Older results are dropped.
 const AGE_MAX: Duration = Duration::from_secs(120);
-/// How long a path that worked speaks for its origin without being called again.
-const GOOD_FOR: Duration = Duration::from_secs(10);
-/// How many of the paths that worked last are remembered: fewer than [`OUTCOMES_MIN`], so that an origin whose paths
-/// are all different is found out within one window.
+/// How long a path that worked counts in favour of its origin without being called again.
+const GOOD_PATH_TTL: Duration = Duration::from_secs(10);
+/// How many of the last working paths are remembered. Fewer than [`OUTCOMES_MIN`], so that one window is enough to judge an origin
+/// whose paths are all different.
 const GOOD_PATHS: usize = 4;
 
-/// What a full window says.
+/// The judgement of a full window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// Most of it failed, on most of the paths.
+    /// Most calls failed, on most paths.
     Struggles,
-    /// It did not.
+    /// The origin works.
     Works,
 }
 
-/// The outcomes since the last judgement, and the paths that worked last.
+/// The results since the last judgement, and the last working paths.
 #[derive(Debug, Default)]
-pub(super) struct Window {
-    paths: Vec<Tally>,
+pub(super) struct OutcomeWindow {
+    paths: Vec<PathCounts>,
     answered: u32,
     failed: u32,
     started: Option<Instant>,
@@ -38,42 +38,42 @@ pub(super) struct Window {
 }
 
 #[derive(Debug)]
-struct Tally {
+struct PathCounts {
     path: u64,
     answered: u32,
     failed: u32,
 }
 
-impl Window {
-    /// Takes note of an answer.
-    pub(super) fn answered(&mut self, path: u64, now: Instant) {
-        self.remember(path, now);
+impl OutcomeWindow {
+    /// Records an answer.
+    pub(super) fn add_answer(&mut self, path: u64, now: Instant) {
+        self.remember_good(path, now);
         self.tally(path, now).answered += 1;
         self.answered += 1;
     }
 
-    /// Takes note of a failure.
-    pub(super) fn failed(&mut self, path: u64, now: Instant) {
+    /// Records a failure.
+    pub(super) fn add_failure(&mut self, path: u64, now: Instant) {
         self.tally(path, now).failed += 1;
         self.failed += 1;
     }
 
-    /// The judgement, once there are as many outcomes as `limit` calls give; a new window begins with it.
-    pub(super) fn close(&mut self, limit: u32, now: Instant) -> Option<Judgement> {
+    /// Judges the window once it has `limit` results, within the bounds, and starts a new one.
+    pub(super) fn judge_if_full(&mut self, limit: u32, now: Instant) -> Option<Judgement> {
         if self.len() < limit.clamp(OUTCOMES_MIN, OUTCOMES_MAX) {
             return None;
         }
         let judgement = self.judge(now);
-        self.start_afresh();
+        self.start_new();
         Some(judgement)
     }
 
-    /// Most calls failed, and most paths failed mostly. A path that worked lately and was not seen to fail since
-    /// speaks for the origin.
+    /// The origin struggles if most calls failed, and if most paths failed more often than they answered. A path that worked recently,
+    /// and has not been called since, counts as working.
     pub(super) fn judge(&self, now: Instant) -> Judgement {
         let bad = self.paths.iter().filter(|tally| tally.failed > tally.answered).count();
         let seen = |path: u64| self.paths.iter().any(|tally| tally.path == path);
-        let fresh = |at: Instant| now.saturating_duration_since(at) < GOOD_FOR;
+        let fresh = |at: Instant| now.saturating_duration_since(at) < GOOD_PATH_TTL;
         let absent = self.good.iter().flatten().filter(|(path, at)| !seen(*path) && fresh(*at)).count();
         if self.failed > self.answered && 2 * bad > self.paths.len() + absent {
             Judgement::Struggles
@@ -82,36 +82,36 @@ impl Window {
         }
     }
 
-    /// Outcomes since the last judgement.
+    /// The number of results since the last judgement.
     pub(super) fn len(&self) -> u32 {
         self.answered + self.failed
     }
 
-    /// Answers and failures, in this window and the one before.
+    /// Answers and failures in this window and the previous one.
     pub(super) fn counts(&self) -> (u32, u32) {
         (self.answered + self.last.0, self.failed + self.last.1)
     }
 
-    fn start_afresh(&mut self) {
+    fn start_new(&mut self) {
         self.last = (self.answered, self.failed);
         self.paths.clear();
         (self.answered, self.failed, self.started) = (0, 0, None);
     }
 
-    fn remember(&mut self, path: u64, now: Instant) {
+    fn remember_good(&mut self, path: u64, now: Instant) {
         let same = self.good.iter().position(|good| good.is_some_and(|(known, _)| known == path));
         let oldest = || (0..GOOD_PATHS).min_by_key(|at| self.good[*at].map(|(_, seen)| seen)).unwrap_or(0);
         self.good[same.unwrap_or_else(oldest)] = Some((path, now));
     }
 
-    fn tally(&mut self, path: u64, now: Instant) -> &mut Tally {
+    fn tally(&mut self, path: u64, now: Instant) -> &mut PathCounts {
         let started = *self.started.get_or_insert(now);
         if now.saturating_duration_since(started) > AGE_MAX {
-            self.start_afresh();
+            self.start_new();
             self.started = Some(now);
         }
         let at = self.paths.iter().position(|tally| tally.path == path).unwrap_or_else(|| {
-            self.paths.push(Tally { path, answered: 0, failed: 0 });
+            self.paths.push(PathCounts { path, answered: 0, failed: 0 });
             self.paths.len() - 1
         });
         &mut self.paths[at]
@@ -125,9 +125,9 @@ mod tests {
     /// Judges outcomes given as a path and whether it answered.
     fn check(outcomes: &[(u64, bool)], judgement: Judgement) {
         let now = Instant::now();
-        let mut window = Window::default();
+        let mut window = OutcomeWindow::default();
         for (path, answered) in outcomes {
-            if *answered { window.answered(*path, now) } else { window.failed(*path, now) }
+            if *answered { window.add_answer(*path, now) } else { window.add_failure(*path, now) }
         }
         assert_eq!(window.judge(now), judgement, "{outcomes:?}");
     }
@@ -145,31 +145,31 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_worked_lately_speaks_for_its_origin_until_it_fails() {
+    fn a_path_that_worked_recently_counts_for_its_origin_until_it_fails() {
         let start = Instant::now();
-        let mut window = Window::default();
-        window.answered(1, start);
+        let mut window = OutcomeWindow::default();
+        window.add_answer(1, start);
         for _ in 0..7 {
-            window.failed(2, start);
+            window.add_failure(2, start);
         }
-        assert_eq!(window.close(8, start), Some(Judgement::Works));
+        assert_eq!(window.judge_if_full(8, start), Some(Judgement::Works));
         for _ in 0..8 {
-            window.failed(2, start);
+            window.add_failure(2, start);
         }
         assert_eq!(window.judge(start), Judgement::Works);
-        assert_eq!(window.judge(start + GOOD_FOR), Judgement::Struggles);
-        window.failed(1, start);
+        assert_eq!(window.judge(start + GOOD_PATH_TTL), Judgement::Struggles);
+        window.add_failure(1, start);
         assert_eq!(window.judge(start), Judgement::Struggles);
     }
 
     #[test]
-    fn old_outcomes_are_forgotten() {
+    fn old_results_are_dropped() {
         let start = Instant::now();
-        let mut window = Window::default();
+        let mut window = OutcomeWindow::default();
         for _ in 0..7 {
-            window.failed(1, start);
+            window.add_failure(1, start);
         }
-        window.failed(1, start + AGE_MAX + Duration::from_millis(1));
-        assert_eq!(window.close(8, start), None);
+        window.add_failure(1, start + AGE_MAX + Duration::from_millis(1));
+        assert_eq!(window.judge_if_full(8, start), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the name servers answer at all. A name that nobody can look up says nothing about them.
+//! Checks whether the name servers answer at all. A single name without an answer does not show that.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,28 +10,28 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::local::LocalFailure;
+use crate::transport::local::LocalFailure;
 
-/// How long a look-up may stay without an answer before the name servers are checked.
+/// How long a query may take before the name servers are checked.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(500);
 /// How long a name server has to answer a check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Times that a check is sent in that time, because packets get lost.
+/// How often a check is sent in that time, because packets get lost.
 const CHECK_SENDS: u32 = 3;
-/// How long the result of a check holds, and the time between checks of servers that are down.
+/// How long the result of a check is valid, and the time between checks of servers that are down.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Questions that a name server answers by itself: the servers of the root, and localhost.
-const QUESTIONS: [&[u8]; 2] = [b"\x00\x00\x02\x00\x01", b"\x09localhost\x00\x00\x01\x00\x01"];
-/// A message's id, flags and counts.
+/// Queries that a name server answers by itself: the root servers, and localhost.
+const QUERIES: [&[u8]; 2] = [b"\x00\x00\x02\x00\x01", b"\x09localhost\x00\x00\x01\x00\x01"];
+/// The size of id, flags and counts of a message.
 const HEADER_BYTES: usize = 12;
 
 /// The name servers of one configuration.
 pub(super) struct NameServers {
     addresses: Vec<SocketAddr>,
-    /// No server answered the last check; a task of its own checks again until one does.
+    /// Whether no server answered the last check. Then a background task checks again until one answers.
     down: AtomicBool,
-    /// The last check. The lock is held during a check, so that there is one at a time.
+    /// The last check. The lock is held during a check, so that only one runs at a time.
     checked: tokio::sync::Mutex<Option<(Instant, Result<(), LocalFailure>)>>,
 }
 
@@ -40,11 +40,11 @@ impl NameServers {
         Self { addresses, down: AtomicBool::new(false), checked: tokio::sync::Mutex::new(None) }
     }
 
-    /// Waits until no name server answers any more: at once while that is known, never while they are fine.
+    /// Returns when no name server answers: at once if that is known, never while one answers.
     ///
-    /// A look-up that takes long is not enough. The servers of one name may be dead, and then the local name server is
-    /// silent about this name only; a task to such a name must not stop the others.
-    pub(super) async fn fell_silent(self: &Arc<Self>) -> LocalFailure {
+    /// A slow query alone does not show that. If the servers of one domain are dead, the local name server does not answer queries for
+    /// that domain, and a task to it must not stop other tasks.
+    pub(super) async fn wait_until_down(self: &Arc<Self>) -> LocalFailure {
         if self.down.load(Ordering::Acquire) {
             return LocalFailure::Resolver;
         }
@@ -63,30 +63,30 @@ impl NameServers {
         {
             return result;
         }
-        let result = self.ask().await;
+        let result = self.probe_all().await;
         *checked = Some((Instant::now(), result));
         if result == Err(LocalFailure::Resolver) && !self.down.swap(true, Ordering::AcqRel) {
             tracing::warn!(name_servers = ?self.addresses, "no name server answers");
-            tokio::spawn(watch(Arc::downgrade(self)));
+            tokio::spawn(check_until_one_answers(Arc::downgrade(self)));
         }
         result
     }
 
-    /// Asks all of them. Any answer counts, whatever it says.
-    async fn ask(&self) -> Result<(), LocalFailure> {
-        let mut asking: JoinSet<io::Result<()>> = JoinSet::new();
+    /// Sends a check to all name servers. Any answer counts.
+    async fn probe_all(&self) -> Result<(), LocalFailure> {
+        let mut probes: JoinSet<io::Result<()>> = JoinSet::new();
         for &address in &self.addresses {
-            asking.spawn(async move {
-                timeout(CHECK_TIMEOUT, ask(address))
+            probes.spawn(async move {
+                timeout(CHECK_TIMEOUT, probe(address))
                     .await
                     .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             });
         }
         let mut failure = LocalFailure::Resolver;
-        while let Some(asked) = asking.join_next().await {
-            match asked {
+        while let Some(probed) = probes.join_next().await {
+            match probed {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => failure = LocalFailure::of(&error).unwrap_or(failure),
+                Ok(Err(error)) => failure = LocalFailure::from_io(&error).unwrap_or(failure),
                 Err(_) => {}
             }
         }
@@ -94,12 +94,12 @@ impl NameServers {
     }
 }
 
-/// Checks servers that are down until one answers, or until nobody needs them any more.
-async fn watch(servers: std::sync::Weak<NameServers>) {
+/// Checks servers that are down until one answers, or until the configuration is dropped.
+async fn check_until_one_answers(servers: std::sync::Weak<NameServers>) {
     loop {
         sleep(CHECK_EVERY).await;
         let Some(servers) = servers.upgrade() else { return };
-        if servers.ask().await.is_ok() {
+        if servers.probe_all().await.is_ok() {
             tracing::info!("a name server answers again");
             *servers.checked.lock().await = None;
             servers.down.store(false, Ordering::Release);
@@ -108,8 +108,8 @@ async fn watch(servers: std::sync::Weak<NameServers>) {
     }
 }
 
-/// Sends questions until an answer comes.
-async fn ask(server: SocketAddr) -> io::Result<()> {
+/// Sends queries until an answer comes.
+async fn probe(server: SocketAddr) -> io::Result<()> {
     let any: SocketAddr = match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -118,19 +118,19 @@ async fn ask(server: SocketAddr) -> io::Result<()> {
     socket.connect(server).await?;
     let id = fastrand::u16(..).to_be_bytes();
     loop {
-        for question in QUESTIONS {
+        for query in QUERIES {
             // Recursion desired, one question.
             let header = [id[0], id[1], 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-            socket.send(&[&header, question].concat()).await?;
+            socket.send(&[&header, query].concat()).await?;
         }
-        if let Ok(answered) = timeout(CHECK_TIMEOUT / CHECK_SENDS, answer(&socket, id)).await {
+        if let Ok(answered) = timeout(CHECK_TIMEOUT / CHECK_SENDS, receive(&socket, id)).await {
             return answered;
         }
     }
 }
 
-/// Waits for a response to the message with this id.
-async fn answer(socket: &UdpSocket, id: [u8; 2]) -> io::Result<()> {
+/// Waits for a response to the query with this id.
+async fn receive(socket: &UdpSocket, id: [u8; 2]) -> io::Result<()> {
     let mut message = [0; 512];
     loop {
         let length = socket.recv(&mut message).await?;

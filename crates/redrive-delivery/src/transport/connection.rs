@@ -1,4 +1,4 @@
-//! The bytes below HTTP: a TCP connection with or without TLS.
+//! A TCP connection to a target, with or without TLS, as the HTTP client needs it.
 
 use std::io;
 use std::pin::Pin;
@@ -10,11 +10,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::dial::{Peer, Protocol};
+use crate::transport::dial::{Peer, Protocol};
 
-/// An open connection and who is at its other end.
+/// An open connection and its peer.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct TargetConnection {
     stream: Stream,
     peer: Peer,
 }
@@ -25,7 +25,7 @@ enum Stream {
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
 }
 
-impl Wire {
+impl TargetConnection {
     pub(crate) fn plain(stream: TcpStream, peer: Peer) -> Self {
         Self { stream: Stream::Plain(TokioIo::new(stream)), peer }
     }
@@ -35,7 +35,7 @@ impl Wire {
     }
 }
 
-impl Connection for Wire {
+impl Connection for TargetConnection {
     fn connected(&self) -> Connected {
         let connected = Connected::new().extra(self.peer);
         match self.peer.protocol {
@@ -45,7 +45,7 @@ impl Connection for Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for TargetConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -58,7 +58,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for TargetConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),

@@ -1,4 +1,4 @@
-//! One attempt over gRPC: a unary call on HTTP/2, written by hand because the message is opaque.
+//! One attempt over gRPC: a unary call on HTTP/2. It is written by hand because the message is opaque bytes without a schema.
 
 use std::time::Duration;
 
@@ -9,14 +9,16 @@ use hyper_util::client::legacy::connect::capture_connection;
 use percent_encoding::percent_decode;
 use redrive_core::limits::HORIZON;
 
-use crate::answer::{Answer, Ending, harmless};
-use crate::exchange::{Exchange, Outgoing, Sort, Trouble, explain};
-use crate::http::AGENT;
-use crate::progress::Progress;
-use crate::upload::Upload;
+use crate::transport::exchange::{
+    Exchange, OutgoingRequest, TransportFailure, TransportFailureKind, explain,
+};
+use crate::transport::http::AGENT;
+use crate::transport::progress::Progress;
+use crate::transport::response_body::{ReadEnd, ResponseBody, sanitise};
+use crate::transport::upload::Upload;
 
-/// Bytes of an answer that are read, most of them to be thrown away: the status comes after the message. It is what
-/// gRPC clients take by default.
+/// The most bytes of an answer that are read. The status comes after the message, so the message must be read even though most of
+/// it is dropped. This is the default limit of gRPC clients.
 pub const GRPC_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -48,9 +50,10 @@ const NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The message in its frame, as it goes out.
-pub(crate) fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
-    let Outgoing { target, method: _, mut headers, body, previous_attempts, timeout, progress } = outgoing;
+/// The HTTP request for a gRPC call, with the message in its frame.
+pub(crate) fn prepare(outgoing: OutgoingRequest<'_>) -> Request<Upload> {
+    let OutgoingRequest { target, method: _, mut headers, body, previous_attempts, timeout, progress } =
+        outgoing;
     headers.entry(USER_AGENT).or_insert(AGENT);
     headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -62,71 +65,72 @@ pub(crate) fn prepare(outgoing: Outgoing<'_>) -> Request<Upload> {
     }
     let length = u32::try_from(body.length()).unwrap_or(u32::MAX).to_be_bytes();
     let frame = [0, length[0], length[1], length[2], length[3]];
-    let mut request = Request::new(body.after(&frame).noting(progress.clone()));
+    let mut request = Request::new(body.with_prefix(&frame).with_progress(progress.clone()));
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = target.uri().clone();
     *request.headers_mut() = headers;
-    progress.watch(capture_connection(&mut request));
+    progress.set_connection(capture_connection(&mut request));
     request
 }
 
-/// Reads the answer, and the status at its end.
-pub(crate) async fn answered(progress: &Progress, response: Response<Incoming>) -> Exchange {
+/// Reads the answer, with the status at its end.
+pub(crate) async fn read_response(progress: &Progress, response: Response<Incoming>) -> Exchange {
     let (head, body) = response.into_parts();
-    // Every gRPC server answers 200, also to calls that fail: the code at the end is the status. Any other HTTP status
-    // comes from something in between and is worth keeping.
+    // A gRPC server answers 200 even to calls that fail; the code at the end is the status. Any other HTTP status comes from a
+    // proxy in between, and is recorded.
     if head.status == StatusCode::OK {
-        progress.answered_without_status();
+        progress.set_answered_without_status();
     } else {
-        progress.answered(head.status.as_u16());
+        progress.set_answered(head.status.as_u16());
     }
-    let answer = Answer::read(body, GRPC_ANSWER_BYTES_MAX).await;
-    // A call that fails at once has its status among the headers.
+    let answer = ResponseBody::read(body, GRPC_ANSWER_BYTES_MAX).await;
+    // A call that fails at once has its status in the headers.
     let last = match &answer.trailers {
         Some(trailers) if !head.headers.contains_key(STATUS) => trailers,
         Some(_) | None => &head.headers,
     };
-    let exchange = Exchange::so_far(progress);
-    match read_status(head.status, last, &answer.ending) {
-        Err(broken) => Exchange { trouble: Some(broken), ..exchange },
+    let exchange = Exchange::from_progress(progress);
+    match read_status(head.status, last, &answer.end) {
+        Err(broken) => Exchange { failure: Some(broken), ..exchange },
         Ok((0, _)) => Exchange { grpc_code: Some(0), excerpt: answer.excerpt(FRAME_BYTES), ..exchange },
         Ok((code, message)) => {
             let (retry_after, no_retry) = pushback(last.get(PUSHBACK).or(head.headers.get(PUSHBACK)));
-            // What the target said is the excerpt, which needs a key that may see bodies. Everyone may read the error.
-            let ours = Some(&message).filter(|_| !last.contains_key(STATUS));
-            let note = ours.map(|note| format!(": {note}")).unwrap_or_default();
+            // The message of the target goes into the excerpt, which only keys with access to bodies may read. Every key may read
+            // the error.
+            let own_message = Some(&message).filter(|_| !last.contains_key(STATUS));
+            let note = own_message.map(|note| format!(": {note}")).unwrap_or_default();
             let text = format!("the target answered {}{note}", name(code));
             let excerpt = Some(message).filter(|message| !message.is_empty());
-            let trouble = Some(Trouble::new(Sort::Grpc(code), text));
-            Exchange { grpc_code: Some(code), excerpt, retry_after, no_retry, trouble, ..exchange }
+            let failure = Some(TransportFailure::new(TransportFailureKind::Grpc(code), text));
+            Exchange { grpc_code: Some(code), excerpt, retry_after, no_retry, failure, ..exchange }
         }
     }
 }
 
-/// The code and its message, or the trouble that hides them.
-fn read_status(http: StatusCode, last: &HeaderMap, ending: &Ending) -> Result<(u16, String), Trouble> {
+/// The gRPC code and its message, or why there is none.
+fn read_status(http: StatusCode, last: &HeaderMap, end: &ReadEnd) -> Result<(u16, String), TransportFailure> {
     if let Some(status) = last.get(STATUS) {
         let code = status.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(UNKNOWN);
         let message =
             last.get(MESSAGE).map(|message| percent_decode(message.as_bytes()).collect::<Vec<u8>>());
-        return Ok((code, harmless(&message.unwrap_or_default())));
+        return Ok((code, sanitise(&message.unwrap_or_default())));
     }
-    match ending {
-        Ending::Broken(error) if http == StatusCode::OK => {
-            let message = format!("the answer broke off before its grpc-status: {}", explain(error));
-            Err(Trouble::new(Sort::Connection, message))
+    match end {
+        ReadEnd::Broken(error) if http == StatusCode::OK => {
+            let message = format!("the answer ended before its grpc-status: {}", explain(error));
+            Err(TransportFailure::new(TransportFailureKind::Connection, message))
         }
-        Ending::Cut => {
+        ReadEnd::Cut => {
             Ok((RESOURCE_EXHAUSTED, format!("the answer is larger than {GRPC_ANSWER_BYTES_MAX} bytes")))
         }
-        Ending::Whole | Ending::Broken(_) => {
+        ReadEnd::Whole | ReadEnd::Broken(_) => {
             Ok((code_of(http), format!("HTTP status {http} without a grpc-status")))
         }
     }
 }
 
-/// What gRPC makes of an HTTP status when something on the way answered in its place.
+/// The gRPC code for an HTTP status of a proxy that answered instead of the server, as the gRPC specification maps it.
 fn code_of(http: StatusCode) -> u16 {
     match http.as_u16() {
         400 => 13,
@@ -138,7 +142,7 @@ fn code_of(http: StatusCode) -> u16 {
     }
 }
 
-/// How long the target asks to be left alone, and whether for good: a negative or unreadable wait says so.
+/// The pause that the target asks for, and whether it forbids retries: a negative or unreadable value does.
 fn pushback(value: Option<&HeaderValue>) -> (Option<Duration>, bool) {
     let Some(value) = value else { return (None, false) };
     let ms =
@@ -146,7 +150,8 @@ fn pushback(value: Option<&HeaderValue>) -> (Option<Duration>, bool) {
     (ms.map(|ms| Duration::from_millis(ms).min(HORIZON)), ms.is_none())
 }
 
-/// At most eight digits and a unit. Rounded down, so that the target gives up no later than the caller, but not to zero.
+/// The value of grpc-timeout: at most eight digits and a unit. Rounded down, but not to zero, so that the target's limit ends before
+/// the caller's.
 fn timeout_text(timeout: Duration) -> String {
     let ms = timeout.as_millis().max(1);
     if ms < 100_000_000 { format!("{ms}m") } else { format!("{}S", timeout.as_secs().min(99_999_999)) }
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_is_a_wait_or_a_stop() {
+    fn pushback_is_a_wait_or_forbids_retries() {
         let ms = |ms| Some(Duration::from_millis(ms));
         for (value, expected) in [
             (None, (None, false)),
@@ -208,18 +213,18 @@ mod tests {
             (500, 2),
         ] {
             let http = StatusCode::from_u16(http).unwrap();
-            assert_eq!(read_status(http, &HeaderMap::new(), &Ending::Whole).unwrap().0, code, "{http}");
+            assert_eq!(read_status(http, &HeaderMap::new(), &ReadEnd::Whole).unwrap().0, code, "{http}");
         }
     }
 
     #[test]
-    fn a_message_is_decoded_and_harmless() {
+    fn a_message_is_decoded_and_sanitised() {
         let mut headers = HeaderMap::new();
         headers.insert(STATUS, HeaderValue::from_static("5"));
         headers.insert(MESSAGE, HeaderValue::from_static("no %E2%98%83 %1b[31m %zz"));
-        let (code, message) = read_status(StatusCode::OK, &headers, &Ending::Whole).unwrap();
+        let (code, message) = read_status(StatusCode::OK, &headers, &ReadEnd::Whole).unwrap();
         assert_eq!((code, message.as_str()), (5, "no ☃ \u{fffd}[31m %zz"));
         headers.insert(STATUS, HeaderValue::from_static("many"));
-        assert_eq!(read_status(StatusCode::OK, &headers, &Ending::Whole).unwrap().0, UNKNOWN);
+        assert_eq!(read_status(StatusCode::OK, &headers, &ReadEnd::Whole).unwrap().0, UNKNOWN);
     }
 }

@@ -1,4 +1,4 @@
-//! Failures of this machine, told apart from failures of a target: they cost a task no attempt.
+//! Failures of this machine, as opposed to failures of a target. A task is not charged an attempt for them.
 
 use std::error::Error;
 use std::io;
@@ -32,8 +32,8 @@ pub enum LocalFailure {
 }
 
 impl LocalFailure {
-    /// The local failure that an error of the system stands for; none if the error may be the target's fault.
-    pub fn of(error: &io::Error) -> Option<Self> {
+    /// The local failure that an error of the system means; `None` if the target may have caused the error.
+    pub fn from_io(error: &io::Error) -> Option<Self> {
         match Errno::from_io_error(error)? {
             Errno::MFILE => Some(Self::ProcessFiles),
             Errno::NFILE => Some(Self::SystemFiles),
@@ -43,29 +43,29 @@ impl LocalFailure {
         }
     }
 
-    /// The same of an error and everything behind it.
-    pub fn behind(error: &(dyn Error + 'static)) -> Option<Self> {
+    /// The local failure among an error and its causes.
+    pub fn find_in(error: &(dyn Error + 'static)) -> Option<Self> {
         let own = error.downcast_ref::<io::Error>().and_then(|error| {
-            // An io::Error names the source of what it wraps, but not the wrapped error itself.
-            Self::of(error).or_else(|| Self::behind(error.get_ref()?))
+            // The source of an io::Error is the source of the error that it wraps, so the wrapped error is checked here.
+            Self::from_io(error).or_else(|| Self::find_in(error.get_ref()?))
         });
-        own.or_else(|| Self::behind(error.source()?))
+        own.or_else(|| Self::find_in(error.source()?))
     }
 
-    /// The same of a connection that could not be opened to `address`.
+    /// The local failure that an error of connecting to `address` means.
     ///
-    /// EADDRNOTAVAIL has two meanings: no local port is free, or this machine has no source address for the target,
-    /// such as IPv6 where there is none. Only the first is a problem of the node. Connecting a UDP socket chooses a
-    /// source address in the same way, needs no TCP port and sends nothing, so it tells the two apart.
-    pub(crate) fn of_connect(error: &io::Error, address: SocketAddr) -> Option<Self> {
+    /// EADDRNOTAVAIL has two meanings: no local port is free, or this machine has no source address for the target, such as no IPv6
+    /// address. Only the first is a problem of the node. Connecting a UDP socket chooses a source address in the same way, but needs
+    /// no TCP port and sends nothing, so it shows which of the two it is.
+    pub(crate) fn from_connect(error: &io::Error, address: SocketAddr) -> Option<Self> {
         if error.kind() != io::ErrorKind::AddrNotAvailable {
-            return Self::of(error);
+            return Self::from_io(error);
         }
         has_source_address(address).then_some(Self::Ports)
     }
 }
 
-/// Whether this machine has an address from which it could call `address`. Nothing is sent.
+/// Whether this machine has a source address for calls to `address`. Sends nothing.
 pub(crate) fn has_source_address(address: SocketAddr) -> bool {
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_lacks_is_local_and_what_the_target_does_is_not() {
+    fn missing_system_resources_are_local_failures_and_errors_of_the_target_are_not() {
         for (errno, failure) in [
             (Errno::MFILE, Some(LocalFailure::ProcessFiles)),
             (Errno::NFILE, Some(LocalFailure::SystemFiles)),
@@ -97,26 +97,26 @@ mod tests {
             (Errno::TIMEDOUT, None),
             (Errno::ADDRNOTAVAIL, None),
         ] {
-            assert_eq!(LocalFailure::of(&os(errno)), failure, "{errno}");
+            assert_eq!(LocalFailure::from_io(&os(errno)), failure, "{errno}");
         }
     }
 
     #[test]
-    fn a_local_failure_is_found_behind_other_errors() {
+    fn a_local_failure_is_found_inside_other_errors() {
         let wrapped = io::Error::other(io::Error::other(os(Errno::MFILE)));
-        assert_eq!(LocalFailure::behind(&wrapped), Some(LocalFailure::ProcessFiles));
-        assert_eq!(LocalFailure::behind(&io::Error::other(os(Errno::CONNREFUSED))), None);
-        assert_eq!(LocalFailure::behind(&io::Error::other("plain text")), None);
+        assert_eq!(LocalFailure::find_in(&wrapped), Some(LocalFailure::ProcessFiles));
+        assert_eq!(LocalFailure::find_in(&io::Error::other(os(Errno::CONNREFUSED))), None);
+        assert_eq!(LocalFailure::find_in(&io::Error::other("plain text")), None);
     }
 
     #[test]
-    fn no_free_port_is_told_from_no_source_address() {
+    fn a_missing_port_is_distinguished_from_a_missing_source_address() {
         let here: SocketAddr = ([127, 0, 0, 1], 9).into();
-        assert_eq!(LocalFailure::of_connect(&os(Errno::ADDRNOTAVAIL), here), Some(LocalFailure::Ports));
-        // On a machine without IPv6 the same error only says that this target cannot be called from here.
+        assert_eq!(LocalFailure::from_connect(&os(Errno::ADDRNOTAVAIL), here), Some(LocalFailure::Ports));
+        // On a machine without IPv6 the same error means only that this target cannot be called from here.
         let far: SocketAddr = "[2001:db8::1]:9".parse().unwrap();
         let expected = has_source_address(far).then_some(LocalFailure::Ports);
-        assert_eq!(LocalFailure::of_connect(&os(Errno::ADDRNOTAVAIL), far), expected);
-        assert_eq!(LocalFailure::of_connect(&os(Errno::CONNREFUSED), here), None);
+        assert_eq!(LocalFailure::from_connect(&os(Errno::ADDRNOTAVAIL), far), expected);
+        assert_eq!(LocalFailure::from_connect(&os(Errno::CONNREFUSED), here), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How far an attempt has come, readable even after its future was dropped by a timeout.
+//! Records how far an attempt got. It can be read after a timeout has dropped the future of the attempt.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
@@ -7,29 +7,29 @@ use std::sync::{Arc, OnceLock};
 use http::Extensions;
 use hyper_util::client::legacy::connect::CaptureConnection;
 
-use crate::dial::Peer;
 use crate::evidence::{Evidence, Phase};
-use crate::exchange::explain;
-use crate::local::LocalFailure;
+use crate::transport::dial::Peer;
+use crate::transport::exchange::explain;
+use crate::transport::local::LocalFailure;
 
-/// A shared note of how far one attempt has come. Clones read the same note.
+/// How far one attempt got. Clones share the same state.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<Note>);
+pub struct Progress(Arc<ProgressState>);
 
 #[derive(Debug, Default)]
-struct Note {
-    /// 0 while nothing was written, then 1 while it is, then 2 once a status is back.
+struct ProgressState {
+    /// 0 before anything is written, [`SENDING`] from then on, [`ANSWERED`] once a status has arrived.
     phase: AtomicU8,
     status: AtomicU16,
     connection: OnceLock<CaptureConnection>,
     body_failure: OnceLock<BodyFailure>,
 }
 
-/// Why the request's own body could not be read.
+/// Why the body of the request could not be read.
 #[derive(Debug)]
 pub(crate) struct BodyFailure {
     pub(crate) message: String,
-    /// Set when it is a problem of this node.
+    /// Set if it is a problem of this node.
     pub(crate) local: Option<LocalFailure>,
 }
 
@@ -37,15 +37,15 @@ const SENDING: u8 = 1;
 const ANSWERED: u8 = 2;
 
 impl Progress {
-    /// A note for an attempt that has not begun.
+    /// The progress of an attempt that has not started.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How far an attempt came whose future was dropped.
+    /// How far an attempt got whose future was dropped.
     ///
-    /// The connection may be about to write the request when its future is dropped, so having had a connection counts
-    /// as having sent: an attempt is never called unsent when it was sent.
+    /// The connection may be about to write the request when the future is dropped. So an attempt that had a connection counts as
+    /// sent: `NeverSent` is always true.
     pub fn phase(&self) -> Phase {
         match self.settled_phase() {
             Phase::NeverSent if self.peer().is_some() => Phase::NoAnswer,
@@ -53,12 +53,12 @@ impl Progress {
         }
     }
 
-    /// The status that came back, if one did.
+    /// The status of the answer, if one has arrived.
     pub fn status(&self) -> Option<u16> {
         Some(self.0.status.load(Ordering::Acquire)).filter(|status| *status != 0)
     }
 
-    /// The other end of the connection that took the request, if one did.
+    /// The peer of the connection that carried the request, if there was one.
     pub fn peer(&self) -> Option<Peer> {
         let connection = self.0.connection.get()?.connection_metadata();
         let mut extras = Extensions::new();
@@ -66,7 +66,7 @@ impl Progress {
         extras.remove()
     }
 
-    /// What to log about an attempt whose future was dropped.
+    /// The evidence of an attempt whose future was dropped.
     pub fn evidence(&self) -> Evidence {
         let peer = self.peer();
         Evidence {
@@ -77,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// How far an attempt came whose future has ended by itself: exact, because the request came back or was taken.
+    /// How far an attempt got whose future has ended by itself. This is exact.
     pub(crate) fn settled_phase(&self) -> Phase {
         match self.0.phase.load(Ordering::Acquire) {
             0 => Phase::NeverSent,
@@ -86,28 +86,28 @@ impl Progress {
         }
     }
 
-    pub(crate) fn watch(&self, connection: CaptureConnection) {
-        // A second watch of the same note cannot happen: each attempt has its own.
+    pub(crate) fn set_connection(&self, connection: CaptureConnection) {
+        // Each attempt has its own progress, so this is set once.
         let _ = self.0.connection.set(connection);
     }
 
-    pub(crate) fn sending(&self) {
+    pub(crate) fn set_sending(&self) {
         self.0.phase.fetch_max(SENDING, Ordering::AcqRel);
     }
 
-    pub(crate) fn answered(&self, status: u16) {
+    pub(crate) fn set_answered(&self, status: u16) {
         self.0.status.store(status, Ordering::Release);
-        self.answered_without_status();
+        self.set_answered_without_status();
     }
 
-    /// An answer has begun whose status is still to come, as with gRPC.
-    pub(crate) fn answered_without_status(&self) {
+    /// An answer has started whose status comes at its end, as with gRPC.
+    pub(crate) fn set_answered_without_status(&self) {
         self.0.phase.fetch_max(ANSWERED, Ordering::AcqRel);
     }
 
-    pub(crate) fn body_failed(&self, error: &(dyn Error + 'static)) {
-        let failure = BodyFailure { message: explain(error), local: LocalFailure::behind(error) };
-        // The first error is the cause; what follows is its echo.
+    pub(crate) fn set_body_failure(&self, error: &(dyn Error + 'static)) {
+        let failure = BodyFailure { message: explain(error), local: LocalFailure::find_in(error) };
+        // The first error is the cause of later ones.
         let _ = self.0.body_failure.set(failure);
     }
 

@@ -1,39 +1,38 @@
-//! Reads an answer's body: so much and no more, and keeps how it begins.
+//! Reads the body of an answer up to a limit, and keeps its start.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-/// Bytes of an answer that are read; beyond them the connection is dropped.
-pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of an answer that are kept.
+/// The most bytes of an answer that are read. The connection of a longer answer is closed.
+pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of an answer that are stored.
 pub const EXCERPT_BYTES_MAX: usize = 4 * 1024;
 
-/// What was read of an answer.
+/// The part of an answer that was read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     start: Vec<u8>,
     pub(crate) trailers: Option<HeaderMap>,
-    pub(crate) ending: Ending,
+    pub(crate) end: ReadEnd,
 }
 
-/// How reading ended.
+/// Where reading ended.
 #[derive(Debug)]
-pub(crate) enum Ending {
+pub(crate) enum ReadEnd {
     /// At the end of the answer.
     Whole,
-    /// At the limit.
+    /// At the limit of bytes.
     Cut,
-    /// The connection broke first.
+    /// Where the connection broke.
     Broken(hyper::Error),
 }
 
-impl Answer {
-    /// Reads at most `bytes_max`. An answer that ends before leaves its connection fit for the next request; dropping
-    /// one that does not closes it.
+impl ResponseBody {
+    /// Reads at most `bytes_max`. The connection of an answer that ends before the limit can be reused; otherwise it is closed.
     pub(crate) async fn read(mut body: Incoming, bytes_max: usize) -> Self {
-        let mut answer = Self { start: Vec::new(), trailers: None, ending: Ending::Whole };
+        let mut answer = Self { start: Vec::new(), trailers: None, end: ReadEnd::Whole };
         let mut seen = 0usize;
         while let Some(frame) = body.frame().await {
             match frame.map(hyper::body::Frame::into_data) {
@@ -43,22 +42,22 @@ impl Answer {
                 }
                 Ok(Err(frame)) => answer.trailers = frame.into_trailers().ok(),
                 Err(error) => {
-                    answer.ending = Ending::Broken(error);
+                    answer.end = ReadEnd::Broken(error);
                     break;
                 }
             }
             if seen > bytes_max {
-                answer.ending = Ending::Cut;
+                answer.end = ReadEnd::Cut;
                 break;
             }
         }
         answer
     }
 
-    /// How it begins, as text that is safe to show; none when there is nothing.
+    /// Its start as text that is safe to show; `None` if it is empty.
     pub(crate) fn excerpt(&self, skip: usize) -> Option<String> {
         let start = self.start.get(skip..).filter(|start| !start.is_empty())?;
-        Some(harmless(start))
+        Some(sanitise(start))
     }
 
     fn keep(&mut self, data: &Bytes) {
@@ -67,9 +66,9 @@ impl Answer {
     }
 }
 
-/// Text that can do nothing to a terminal, a log or a page's layout: at most [`EXCERPT_BYTES_MAX`], no control
-/// characters but line feed and tab, nothing that turns the reading direction.
-pub(crate) fn harmless(bytes: &[u8]) -> String {
+/// Text that cannot disturb a terminal, a log or a page: at most [`EXCERPT_BYTES_MAX`], no control characters except line feed and
+/// tab, and no characters that change the reading direction.
+pub(crate) fn sanitise(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().min(EXCERPT_BYTES_MAX));
     for c in String::from_utf8_lossy(bytes).chars() {
         let c = match c {
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_can_do_no_harm() {
+    fn control_characters_in_an_excerpt_are_replaced() {
         for (bytes, text) in [
             (&b"plain"[..], "plain"),
             (b"a\r\nb\tc", "a\nb\tc"),
@@ -105,14 +104,14 @@ mod tests {
             ("a\u{2028}b".as_bytes(), "a\u{fffd}b"),
             ("日本".as_bytes(), "日本"),
         ] {
-            assert_eq!(harmless(bytes), text, "{bytes:?}");
+            assert_eq!(sanitise(bytes), text, "{bytes:?}");
         }
     }
 
     #[test]
     fn an_excerpt_is_cut_at_a_character() {
         for filler in ["x", "é", "日", "🦀", "\0"] {
-            let text = harmless(filler.repeat(EXCERPT_BYTES_MAX).as_bytes());
+            let text = sanitise(filler.repeat(EXCERPT_BYTES_MAX).as_bytes());
             assert!(text.len() <= EXCERPT_BYTES_MAX && text.len() > EXCERPT_BYTES_MAX - 4, "{}", text.len());
         }
     }

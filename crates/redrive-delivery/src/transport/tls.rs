@@ -1,4 +1,4 @@
-//! Whom to trust: the system's roots, else those that browsers ship.
+//! TLS settings: trusts the root certificates of the system, or Mozilla's if the system has none.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
-use crate::dial::Speak;
+use crate::transport::dial::HttpVersions;
 
-/// The connectors for HTTP and for gRPC. Reads the system's roots from disk, once.
+/// The connectors for HTTP and for gRPC. Reads the root certificates of the system from disk once.
 pub(crate) fn connectors(
     extra_roots: &[CertificateDer<'static>],
 ) -> Result<(TlsConnector, TlsConnector), Error> {
-    // The provider is named, so that another one elsewhere in the program makes no difference here.
+    // Names the provider, so that a default that another part of the program installs has no effect here.
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots(extra_roots)?)
         .with_no_client_auth();
-    let speaking = |speak: Speak| {
+    let with_versions = |versions: HttpVersions| {
         let mut config = config.clone();
-        config.alpn_protocols = match speak {
-            Speak::Either => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            Speak::Http2 => vec![b"h2".to_vec()],
+        config.alpn_protocols = match versions {
+            HttpVersions::Http1OrHttp2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            HttpVersions::Http2Only => vec![b"h2".to_vec()],
         };
         TlsConnector::from(Arc::new(config))
     };
-    Ok((speaking(Speak::Either), speaking(Speak::Http2)))
+    Ok((with_versions(HttpVersions::Http1OrHttp2), with_versions(HttpVersions::Http2Only)))
 }
 
 fn roots(extra: &[CertificateDer<'static>]) -> Result<RootCertStore, Error> {

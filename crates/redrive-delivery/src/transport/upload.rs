@@ -1,4 +1,4 @@
-//! The body of a request on its way out: bytes at hand, or a stream of known length.
+//! The body of a request: bytes in memory, or a stream of known length.
 
 use std::error::Error;
 use std::fmt;
@@ -10,12 +10,12 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 
 use crate::bodies::StoredBody;
-use crate::progress::Progress;
+use crate::transport::progress::Progress;
 
-/// Any error, for bodies that are read from elsewhere while they are sent.
+/// Any error of a body that is read while it is sent.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What a request sends. Its length is known, so that the target sees a `Content-Length`.
+/// The body of a request. Its length is known, so that the request has a `Content-Length`.
 pub struct Upload {
     prefix: Option<Bytes>,
     source: Source,
@@ -28,12 +28,12 @@ enum Source {
 }
 
 impl Upload {
-    /// Nothing.
+    /// An empty body.
     pub fn empty() -> Self {
         Self::bytes(Bytes::new())
     }
 
-    /// Bytes at hand.
+    /// Bytes in memory.
     pub fn bytes(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self::new(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
@@ -50,7 +50,7 @@ impl Upload {
         Self::stream(body.into_body().map_err(Into::into), length)
     }
 
-    /// Bytes still to be sent.
+    /// The number of bytes that are still to be sent.
     pub fn length(&self) -> u64 {
         let prefix = self.prefix.as_ref().map_or(0, Bytes::len) as u64;
         prefix
@@ -64,8 +64,8 @@ impl Upload {
         Self { prefix: None, source, progress: Progress::new() }
     }
 
-    /// Puts bytes in front. Bytes at hand are joined to them, so that they leave in one piece.
-    pub(crate) fn after(self, prefix: &[u8]) -> Self {
+    /// Adds bytes in front. Bytes in memory are joined to them, so that they are sent in one write.
+    pub(crate) fn with_prefix(self, prefix: &[u8]) -> Self {
         match self.source {
             Source::Whole(bytes) => {
                 let joined = [prefix, bytes.as_deref().unwrap_or_default()].concat();
@@ -75,21 +75,23 @@ impl Upload {
         }
     }
 
-    /// Notes on `progress` when it begins to be sent.
-    pub(crate) fn noting(self, progress: Progress) -> Self {
+    /// Records in `progress` when sending starts.
+    pub(crate) fn with_progress(self, progress: Progress) -> Self {
         Self { progress, ..self }
     }
 
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.source {
             Source::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Stream { body, left } => body.as_mut().poll_frame(cx).map(|frame| counted(frame, left)),
+            Source::Stream { body, left } => {
+                body.as_mut().poll_frame(cx).map(|frame| check_length(frame, left))
+            }
         }
     }
 }
 
-/// Too few bytes would leave the target waiting, too many would begin another request.
-fn counted(
+/// Checks the length: with too few bytes the target would wait, and extra bytes would look like another request.
+fn check_length(
     frame: Option<Result<Frame<Bytes>, BoxError>>,
     left: &mut u64,
 ) -> Option<Result<Frame<Bytes>, BoxError>> {
@@ -103,7 +105,7 @@ fn counted(
     };
     match left.checked_sub(taken) {
         Some(rest) => *left = rest,
-        None => return Some(Err("the stored body is longer than it was".into())),
+        None => return Some(Err("the stored body is longer than its recorded length".into())),
     }
     Some(frame)
 }
@@ -116,25 +118,25 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.progress.sending();
+        self.progress.set_sending();
         if let Some(prefix) = self.prefix.take() {
             return Poll::Ready(Some(Ok(Frame::data(prefix))));
         }
         let polled = self.poll_stream(cx);
         if let Poll::Ready(Some(Err(error))) = &polled {
-            self.progress.body_failed(&**error);
+            self.progress.set_body_failure(&**error);
         }
         polled
     }
 
-    /// The client asks this first of all when a connection takes the request, even when there is no body to poll.
+    /// The HTTP client calls this before anything else when a connection takes the request, even if there is no body to poll.
     fn is_end_stream(&self) -> bool {
-        self.progress.sending();
+        self.progress.set_sending();
         self.length() == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.progress.sending();
+        self.progress.set_sending();
         SizeHint::with_exact(self.length())
     }
 }

@@ -1,4 +1,4 @@
-//! Look-ups against a name server of the test: what is cached and for how long, and who is to blame when nothing comes.
+//! DNS with the test's own name server: caching, and whether a failure is one of this node or of the target.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redrive_delivery::{
-    LocalFailure, Resolve, ResolveError, Sort, SystemResolver, Target, Transport, TransportSettings,
+    LocalFailure, Resolve, ResolveError, SystemResolver, Target, Transport, TransportFailureKind,
+    TransportSettings,
 };
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-use crate::stage::{Server, local, post};
+use crate::fixture::{Server, local, post};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time that a query, or the recovery of a resolver, may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A name server on loopback: every name under `.test` is 127.0.0.1, names with `slow` in them get no answer, others do
 /// not exist.
@@ -65,11 +67,11 @@ impl NameServer {
     }
 
     fn resolver(&self) -> SystemResolver {
-        SystemResolver::asking([self.address])
+        SystemResolver::with_name_servers([self.address])
     }
 
-    /// How often it was asked for the address of `name`.
-    fn asked(&self, name: &str) -> usize {
+    /// The number of queries for the address of `name`.
+    fn queries_for(&self, name: &str) -> usize {
         self.questions.lock().unwrap().get(name).copied().unwrap_or_default()
     }
 }
@@ -89,51 +91,54 @@ fn read_name(bytes: &[u8]) -> Option<(String, usize)> {
 }
 
 async fn resolve(resolver: &SystemResolver, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
-    timeout(PATIENCE, resolver.resolve(host)).await.expect("the look-up ends")
+    timeout(TIMEOUT, resolver.resolve(host)).await.expect("the query ends in time")
 }
 
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 #[tokio::test]
-async fn an_answer_is_kept_for_its_ttl_and_no_longer() {
+async fn an_answer_is_cached_for_its_ttl_and_no_longer() {
     let server = NameServer::start(2).await;
     let resolver = server.resolver();
     let began = Instant::now();
     for _ in 0..20 {
-        assert_eq!(resolve(&resolver, "a.test").await.unwrap(), [HERE]);
+        assert_eq!(resolve(&resolver, "a.test").await.unwrap(), [LOOPBACK]);
     }
     if began.elapsed() < Duration::from_secs(1) {
-        assert_eq!(server.asked("a.test"), 1, "what is known is not asked again");
+        assert_eq!(server.queries_for("a.test"), 1, "a cached answer is used");
     }
-    let asked = server.asked("a.test");
+    let queries = server.queries_for("a.test");
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert_eq!(resolve(&resolver, "a.test").await.unwrap(), [HERE]);
-    assert!(server.asked("a.test") > asked, "an answer was kept for longer than its TTL");
+    assert_eq!(resolve(&resolver, "a.test").await.unwrap(), [LOOPBACK]);
+    assert!(server.queries_for("a.test") > queries, "an answer was cached for longer than its TTL");
 
-    let fleeting = NameServer::start(0).await;
-    let resolver = fleeting.resolver();
+    let uncached = NameServer::start(0).await;
+    let resolver = uncached.resolver();
     for _ in 0..3 {
-        assert_eq!(resolve(&resolver, "a.test").await.unwrap(), [HERE]);
+        assert_eq!(resolve(&resolver, "a.test").await.unwrap(), [LOOPBACK]);
     }
-    assert_eq!(fleeting.asked("a.test"), 3, "a TTL of 0 is never kept");
+    assert_eq!(uncached.queries_for("a.test"), 3, "an answer with a TTL of 0 is not cached");
 }
 
 #[tokio::test]
-async fn the_cache_has_a_bound() {
+async fn the_cache_is_bounded() {
     let server = NameServer::start(3_600).await;
     let resolver = server.resolver().with_cached_answers_max(10);
     let names: Vec<String> = (0..200).map(|n| format!("n{n}.test")).collect();
     for _ in 0..2 {
         for name in &names {
-            assert_eq!(resolve(&resolver, name).await.unwrap(), [HERE]);
+            assert_eq!(resolve(&resolver, name).await.unwrap(), [LOOPBACK]);
         }
     }
-    let asked_again = names.iter().filter(|name| server.asked(name) > 1).count();
-    assert!(asked_again > 150, "{asked_again} of 200 were asked again: the rest is still in memory");
+    let queried_again = names.iter().filter(|name| server.queries_for(name) > 1).count();
+    assert!(
+        queried_again > 150,
+        "only {queried_again} of 200 names were queried again: the others are still cached"
+    );
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_exist_is_the_targets_fault() {
+async fn a_name_that_does_not_exist_is_a_failure_of_the_target() {
     let server = NameServer::start(60).await;
     for host in ["no-such-host.example", "no-such-host.invalid"] {
         let error = resolve(&server.resolver(), host).await.unwrap_err();
@@ -142,30 +147,40 @@ async fn a_name_that_does_not_exist_is_the_targets_fault() {
 }
 
 #[tokio::test]
-async fn name_servers_that_do_not_answer_are_this_nodes_fault() {
-    let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+async fn name_servers_that_do_not_answer_are_a_local_failure() {
+    let unused = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    for server in [nobody, silent.local_addr().unwrap()] {
+    for server in [unused, silent.local_addr().unwrap()] {
         let settings = TransportSettings {
-            resolver: Arc::new(SystemResolver::asking([server])),
+            resolver: Arc::new(SystemResolver::with_name_servers([server])),
             connect_timeout: Duration::from_secs(4),
             ..local()
         };
         let transport = Transport::new(settings).unwrap();
         let exchange = post(&transport, &Target::parse("http://hooks.example/").unwrap()).await;
-        let trouble = exchange.trouble.unwrap();
-        assert_eq!(trouble.sort, Sort::Local(LocalFailure::Resolver), "{server}: {}", trouble.message);
+        let failure = exchange.failure.unwrap();
+        assert_eq!(
+            failure.kind,
+            TransportFailureKind::Local(LocalFailure::Resolver),
+            "{server}: {}",
+            failure.message
+        );
     }
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_answers_for_does_not_stop_the_others() {
+async fn a_name_without_an_answer_does_not_stop_other_names() {
     let server = NameServer::start(60).await;
     let settings = TransportSettings { resolver: Arc::new(server.resolver()), ..local() };
     let transport = Transport::new(settings).unwrap();
     let exchange = post(&transport, &Target::parse("http://slow.example/").unwrap()).await;
-    let trouble = exchange.trouble.unwrap();
-    assert_eq!(trouble.sort, Sort::ConnectTimeout, "the name server works: {}", trouble.message);
+    let failure = exchange.failure.unwrap();
+    assert_eq!(
+        failure.kind,
+        TransportFailureKind::ConnectTimeout,
+        "the name server works: {}",
+        failure.message
+    );
     let target = Server::answering(|_| "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".into()).await;
     let url = format!("http://hooks.test:{}/", target.address.port());
     assert!(post(&transport, &Target::parse(&url).unwrap()).await.is_success());
@@ -178,26 +193,26 @@ async fn name_servers_that_answer_again_are_used_again() {
     let resolver = server.resolver();
     let down = |result| matches!(result, Err(ResolveError::Local(LocalFailure::Resolver)));
     assert!(down(resolve(&resolver, "a.test").await));
-    // From here on it is known: nobody waits for an answer any more, and what needs none still works.
+    // From here on the failure is known: queries fail at once, and names that need no name server still work.
     let began = Instant::now();
     for _ in 0..100 {
         assert!(down(resolve(&resolver, "b.test").await));
     }
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    assert!(resolve(&resolver, "localhost").await.unwrap().contains(&HERE));
+    assert!(resolve(&resolver, "localhost").await.unwrap().contains(&LOOPBACK));
     server.silent.store(false, Ordering::SeqCst);
     let again = async {
         while resolve(&resolver, "c.test").await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, again).await.expect("it finds out that they answer again");
+    timeout(TIMEOUT, again).await.expect("the resolver notices that the name server answers again");
 }
 
 #[tokio::test]
 async fn localhost_and_the_hosts_file_need_no_name_server() {
-    let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let resolver = SystemResolver::asking([nobody]);
+    let unused = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let resolver = SystemResolver::with_name_servers([unused]);
     for host in ["localhost", "localhost.", "a.localhost"] {
         let addresses = resolve(&resolver, host).await.unwrap();
         assert!(!addresses.is_empty() && addresses.iter().all(IpAddr::is_loopback), "{host}: {addresses:?}");
@@ -214,14 +229,14 @@ async fn localhost_and_the_hosts_file_need_no_name_server() {
     }
 }
 
-/// With one thread for blocking work, one look-up that blocks it would stop all file I/O.
+/// With one thread for blocking work, one blocking query would stop all file I/O.
 #[test]
-fn look_ups_that_get_no_answer_hold_no_threads() {
+fn unanswered_queries_block_no_threads() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).max_blocking_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let resolver = Arc::new(SystemResolver::asking([silent.local_addr().unwrap()]));
+        let resolver = Arc::new(SystemResolver::with_name_servers([silent.local_addr().unwrap()]));
         let lookups: Vec<_> = (0..100)
             .map(|n| {
                 let resolver = resolver.clone();
@@ -229,7 +244,7 @@ fn look_ups_that_get_no_answer_hold_no_threads() {
             })
             .collect();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(!lookups.iter().any(|lookup| lookup.is_finished()), "they are still under way");
+        assert!(!lookups.iter().any(|lookup| lookup.is_finished()), "the queries still wait for an answer");
         let began = Instant::now();
         tokio::task::spawn_blocking(|| std::fs::read("/etc/hosts")).await.unwrap().unwrap();
         assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());

@@ -1,4 +1,4 @@
-//! Targets on this machine, made as bad as a test needs them.
+//! Servers and resolvers for the tests.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_delivery::{
-    Exchange, Guard, LocalFailure, Outgoing, Resolve, ResolveError, Target, Transport, TransportSettings,
+    Exchange, Guard, LocalFailure, OutgoingRequest, Resolve, ResolveError, Target, Transport,
+    TransportSettings,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,7 +69,7 @@ impl Server {
     }
 }
 
-/// A request with its body, as text; none at the end of the connection.
+/// A request with its body, as text; `None` at the end of the connection.
 pub(crate) async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 * 1024];
@@ -94,11 +95,11 @@ pub(crate) async fn expect_close(stream: &mut TcpStream) {
     assert!(matches!(closed, Ok(Ok(0) | Err(_))), "the connection stayed open: {closed:?}");
 }
 
-/// Names that tests give addresses to; each look-up of a name takes the next of its answers, the last one stays.
+/// A resolver with given answers. Each query of a name gets the next answer; the last answer is repeated.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<HashMap<String, Vec<Vec<IpAddr>>>>);
+pub(crate) struct FixedAnswers(Mutex<HashMap<String, Vec<Vec<IpAddr>>>>);
 
-impl Names {
+impl FixedAnswers {
     pub(crate) fn of(names: &[(&str, &[&[&str]])]) -> Arc<Self> {
         let addresses = |list: &&[&str]| list.iter().map(|address| address.parse().unwrap()).collect();
         let entry = |(name, answers): &(&str, &[&[&str]])| {
@@ -109,29 +110,32 @@ impl Names {
 }
 
 #[async_trait::async_trait]
-impl Resolve for Names {
+impl Resolve for FixedAnswers {
     async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let mut names = self.0.lock().unwrap();
         match names.get_mut(host) {
             Some(answers) if answers.len() > 1 => Ok(answers.remove(0)),
             Some(answers) => Ok(answers[0].clone()),
-            None => Err(io::Error::new(io::ErrorKind::NotFound, format!("the test has no {host}")).into()),
+            None => {
+                Err(io::Error::new(io::ErrorKind::NotFound, format!("the test has no answer for {host}"))
+                    .into())
+            }
         }
     }
 }
 
 /// A resolver that never answers.
 #[derive(Debug)]
-pub(crate) struct Silent;
+pub(crate) struct SilentResolver;
 
 #[async_trait::async_trait]
-impl Resolve for Silent {
+impl Resolve for SilentResolver {
     async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
         std::future::pending().await
     }
 }
 
-/// A resolver on a node that cannot look anything up.
+/// A resolver of a node whose DNS does not work.
 #[derive(Debug)]
 pub(crate) struct FailingResolver(pub(crate) LocalFailure);
 
@@ -150,11 +154,13 @@ pub(crate) fn transport() -> Transport {
     Transport::new(local()).unwrap()
 }
 
-/// One POST, given five seconds: more than any test needs.
+/// One POST with a limit of five seconds.
 pub(crate) async fn post(transport: &Transport, target: &Target) -> Exchange {
-    send(transport, Outgoing::new(target)).await
+    send(transport, OutgoingRequest::new(target)).await
 }
 
-pub(crate) async fn send(transport: &Transport, outgoing: Outgoing<'_>) -> Exchange {
-    tokio::time::timeout(Duration::from_secs(5), transport.send(outgoing)).await.expect("the attempt hangs")
+pub(crate) async fn send(transport: &Transport, outgoing: OutgoingRequest<'_>) -> Exchange {
+    tokio::time::timeout(Duration::from_secs(5), transport.send(outgoing))
+        .await
+        .expect("the attempt ends within 5 s")
 }

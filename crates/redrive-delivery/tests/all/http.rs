@@ -1,4 +1,4 @@
-//! One attempt over HTTP/1.1 and what a bad target can make of it.
+//! One attempt over HTTP/1.1, with targets that misbehave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full};
-use redrive_core::Fault;
-use redrive_delivery::{BoxError, Outgoing, Phase, Progress, Sort, Upload};
+use redrive_core::FailureKind;
+use redrive_delivery::{BoxError, OutgoingRequest, Phase, Progress, TransportFailureKind, Upload};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::stage::{Server, expect_close, post, read_request, send, transport};
+use crate::fixture::{Server, expect_close, post, read_request, send, transport};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine";
 
 #[tokio::test]
-async fn a_target_that_fails_twice_is_read_right_each_time() {
+async fn each_answer_of_a_failing_target_is_read_correctly() {
     let server = Server::answering(|number| match number {
         1 => "HTTP/1.1 503 Service Unavailable\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nbusy".into(),
         2 => "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".into(),
@@ -28,15 +28,15 @@ async fn a_target_that_fails_twice_is_read_right_each_time() {
 
     let first = post(&transport, &target).await;
     assert_eq!((first.phase, first.status), (Phase::Answered, Some(503)));
-    let failure = first.failure().unwrap();
-    assert_eq!((failure.fault, failure.retry_after), (Fault::Status(503), Some(Duration::from_secs(7))));
+    let failure = first.to_failure().unwrap();
+    assert_eq!((failure.kind, failure.retry_after), (FailureKind::Status(503), Some(Duration::from_secs(7))));
     assert_eq!(failure.message, "the target answered 503 Service Unavailable");
-    assert_eq!(first.trouble.unwrap().sort, Sort::Status(503));
+    assert_eq!(first.failure.unwrap().kind, TransportFailureKind::Status(503));
     assert_eq!(first.retry_after, Some(Duration::from_secs(7)));
     assert_eq!(first.excerpt.as_deref(), Some("busy"));
 
     let second = post(&transport, &target).await;
-    assert_eq!(second.trouble.unwrap().sort, Sort::Status(404));
+    assert_eq!(second.failure.unwrap().kind, TransportFailureKind::Status(404));
     assert_eq!((second.retry_after, second.excerpt), (None, None));
 
     let third = post(&transport, &target).await;
@@ -57,13 +57,13 @@ async fn connections_are_reused() {
 }
 
 #[tokio::test]
-async fn a_request_says_what_it_was_told_to_and_little_else() {
-    let (tell, mut told) = mpsc::unbounded_channel();
+async fn a_request_has_the_given_headers_and_few_others() {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let server = Server::start(move |mut stream, _| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
             while let Some(request) = read_request(&mut stream).await {
-                tell.send(request).unwrap();
+                sender.send(request).unwrap();
                 stream.write_all(OK.as_bytes()).await.unwrap();
             }
         }
@@ -71,7 +71,7 @@ async fn a_request_says_what_it_was_told_to_and_little_else() {
     .await;
     let (transport, target) = (transport(), server.target("/a/b?c=d"));
 
-    let mut outgoing = Outgoing::new(&target);
+    let mut outgoing = OutgoingRequest::new(&target);
     outgoing.method = Method::PUT;
     outgoing.headers.insert("idempotency-key", HeaderValue::from_static("k-1"));
     outgoing.body = Upload::bytes("hello");
@@ -81,12 +81,12 @@ async fn a_request_says_what_it_was_told_to_and_little_else() {
     let expected = format!(
         "PUT /a/b?c=d HTTP/1.1\r\nidempotency-key: k-1\r\nuser-agent: redrive/{version}\r\nhost: {host}\r\ncontent-length: 5\r\n\r\nhello"
     );
-    assert_eq!(told.recv().await.unwrap(), expected);
+    assert_eq!(receiver.recv().await.unwrap(), expected);
 
-    let mut outgoing = Outgoing::new(&target);
+    let mut outgoing = OutgoingRequest::new(&target);
     outgoing.headers.insert("user-agent", HeaderValue::from_static("mine"));
     assert!(send(&transport, outgoing).await.is_success());
-    let empty = told.recv().await.unwrap();
+    let empty = receiver.recv().await.unwrap();
     assert!(empty.contains("user-agent: mine\r\n") && !empty.contains("redrive/"), "{empty}");
     assert_eq!(empty.matches("content-length: 0\r\n").count(), 1, "{empty}");
 }
@@ -118,13 +118,13 @@ async fn every_2xx_is_success_and_nothing_else_is() {
 }
 
 #[tokio::test]
-async fn an_interim_answer_is_not_the_answer() {
+async fn an_interim_answer_is_skipped() {
     let server = Server::answering(|_| format!("HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n{OK}")).await;
     assert_eq!(post(&transport(), &server.target("/")).await.status, Some(200));
 }
 
 #[tokio::test]
-async fn a_retry_date_counts_by_the_targets_clock() {
+async fn a_retry_after_date_uses_the_clock_of_the_target() {
     let at = |seconds| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
     let (date, until) = (at(1_000_000_000), at(1_000_000_042));
     let answer =
@@ -135,31 +135,34 @@ async fn a_retry_date_counts_by_the_targets_clock() {
 }
 
 #[tokio::test]
-async fn a_target_that_hangs_was_sent_the_request_and_is_let_go() {
-    let (tell, mut told) = mpsc::unbounded_channel();
+async fn a_hanging_target_counts_as_sent_and_its_connection_is_closed() {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let server = Server::start(move |mut stream, _| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
-            tell.send(read_request(&mut stream).await.is_some()).unwrap();
+            sender.send(read_request(&mut stream).await.is_some()).unwrap();
             expect_close(&mut stream).await;
-            tell.send(true).unwrap();
+            sender.send(true).unwrap();
         }
     })
     .await;
     let (transport, target) = (transport(), server.target("/"));
     let progress = Progress::new();
-    let outgoing =
-        Outgoing { progress: progress.clone(), body: Upload::bytes("x"), ..Outgoing::new(&target) };
+    let outgoing = OutgoingRequest {
+        progress: progress.clone(),
+        body: Upload::bytes("x"),
+        ..OutgoingRequest::new(&target)
+    };
     let attempt = tokio::time::timeout(Duration::from_millis(200), transport.send(outgoing));
     assert!(attempt.await.is_err());
-    assert!(told.recv().await.unwrap());
+    assert!(receiver.recv().await.unwrap());
     assert_eq!((progress.phase(), progress.status()), (Phase::NoAnswer, None));
     assert_eq!(progress.evidence().address, Some(server.address.to_string()));
-    assert!(told.recv().await.unwrap(), "the connection is closed with the attempt");
+    assert!(receiver.recv().await.unwrap(), "the connection is closed with the attempt");
 }
 
 #[tokio::test]
-async fn a_target_that_drips_is_bounded_by_the_caller_and_counts_as_answered() {
+async fn a_slow_body_is_limited_by_the_caller_and_counts_as_answered() {
     let server = Server::start(|mut stream, _| async move {
         read_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await.unwrap();
@@ -170,7 +173,7 @@ async fn a_target_that_drips_is_bounded_by_the_caller_and_counts_as_answered() {
     .await;
     let (transport, target) = (transport(), server.target("/"));
     let progress = Progress::new();
-    let outgoing = Outgoing { progress: progress.clone(), ..Outgoing::new(&target) };
+    let outgoing = OutgoingRequest { progress: progress.clone(), ..OutgoingRequest::new(&target) };
     let attempt = tokio::time::timeout(Duration::from_millis(200), transport.send(outgoing));
     assert!(attempt.await.is_err());
     assert_eq!((progress.phase(), progress.status()), (Phase::Answered, Some(200)));
@@ -180,9 +183,9 @@ async fn a_target_that_drips_is_bounded_by_the_caller_and_counts_as_answered() {
 async fn an_answer_of_two_gib_is_not_read() {
     const WHOLE: u64 = 2 * 1024 * 1024 * 1024;
     let written = Arc::new(AtomicU64::new(0));
-    let (counter, (tell, mut told)) = (written.clone(), mpsc::unbounded_channel());
+    let (counter, (sender, mut receiver)) = (written.clone(), mpsc::unbounded_channel());
     let server = Server::start(move |mut stream, _| {
-        let (counter, tell) = (counter.clone(), tell.clone());
+        let (counter, sender) = (counter.clone(), sender.clone());
         async move {
             read_request(&mut stream).await;
             stream
@@ -196,7 +199,7 @@ async fn an_answer_of_two_gib_is_not_read() {
                     Err(_) => break,
                 };
             }
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         }
     })
     .await;
@@ -204,10 +207,10 @@ async fn an_answer_of_two_gib_is_not_read() {
     let exchange = post(&transport, &target).await;
     assert!(exchange.is_success(), "the status was a success: {exchange:?}");
     assert_eq!(exchange.excerpt.unwrap().len(), 4096);
-    told.recv().await.unwrap();
-    // What the target could write beyond 64 KiB sat in the buffers of two sockets.
+    receiver.recv().await.unwrap();
+    // Beyond the 64 KiB that were read, the target could only fill the buffers of two sockets.
     let written = written.load(Ordering::SeqCst);
-    assert!(written < 16 * 1024 * 1024, "{written} bytes were taken");
+    assert!(written < 16 * 1024 * 1024, "the target could send {written} bytes");
     assert_eq!(server.connections(), 1);
     assert!(post(&transport, &target).await.is_success());
     assert_eq!(server.connections(), 2, "the connection was dropped, not drained");
@@ -227,16 +230,19 @@ async fn an_answer_within_the_limit_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_what_its_status_says() {
-    for (status, sort) in
-        [(200, None), (204, None), (500, Some(Sort::Status(500))), (302, Some(Sort::Status(302)))]
-    {
+async fn an_answer_that_breaks_off_keeps_its_status() {
+    for (status, kind) in [
+        (200, None),
+        (204, None),
+        (500, Some(TransportFailureKind::Status(500))),
+        (302, Some(TransportFailureKind::Status(302))),
+    ] {
         let server = Server::answering(move |_| {
             format!("HTTP/1.1 {status} X\r\nConnection: close\r\ncontent-length: 100\r\n\r\npart")
         })
         .await;
         let exchange = post(&transport(), &server.target("/")).await;
-        assert_eq!(exchange.trouble.as_ref().map(|trouble| trouble.sort), sort);
+        assert_eq!(exchange.failure.as_ref().map(|failure| failure.kind), kind);
         assert_eq!((exchange.phase, exchange.status), (Phase::Answered, Some(status)));
         if status == 204 {
             continue; // It has no body that could break off.
@@ -248,7 +254,7 @@ async fn an_answer_that_breaks_off_is_what_its_status_says() {
 }
 
 #[tokio::test]
-async fn garbage_is_no_answer() {
+async fn bytes_that_are_not_http_are_no_answer() {
     let headers = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "h".repeat(1024 * 1024));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(500));
     for garbage in [
@@ -265,14 +271,14 @@ async fn garbage_is_no_answer() {
         let shown: String = garbage.chars().take(60).collect();
         let server = Server::answering(move |_| garbage.clone()).await;
         let exchange = post(&transport(), &server.target("/")).await;
-        let trouble = exchange.trouble.unwrap_or_else(|| panic!("{shown:?} was taken"));
-        assert_eq!(trouble.sort, Sort::Connection, "{shown:?} {trouble:?}");
+        let failure = exchange.failure.unwrap_or_else(|| panic!("{shown:?} was read as an answer"));
+        assert_eq!(failure.kind, TransportFailureKind::Connection, "{shown:?} {failure:?}");
         assert_eq!((exchange.phase, exchange.status), (Phase::NoAnswer, None), "{shown:?}");
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer() {
+async fn a_redirect_is_not_followed() {
     let private = Server::answering(|_| OK.into()).await;
     let elsewhere = private.address;
     for location in
@@ -283,38 +289,38 @@ async fn a_redirect_is_an_answer() {
         })
         .await;
         let exchange = post(&transport(), &server.target("/")).await;
-        let trouble = exchange.trouble.unwrap();
-        assert_eq!(trouble.sort, Sort::Status(307));
-        assert!(trouble.message.contains("not followed"), "{}", trouble.message);
+        let failure = exchange.failure.unwrap();
+        assert_eq!(failure.kind, TransportFailureKind::Status(307));
+        assert!(failure.message.contains("not followed"), "{}", failure.message);
     }
     assert_eq!(private.connections(), 0);
 }
 
-fn streamed(bytes: &'static [u8], length: u64) -> Upload {
+fn streamed_body(bytes: &'static [u8], length: u64) -> Upload {
     let body = Full::new(Bytes::from_static(bytes)).map_err(|never| -> BoxError { match never {} });
     Upload::stream(body, length)
 }
 
 #[tokio::test]
 async fn a_body_is_streamed_with_its_length() {
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let server = Server::start(move |mut stream, _| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
-            tell.send(read_request(&mut stream).await.unwrap()).unwrap();
+            sender.send(read_request(&mut stream).await.unwrap()).unwrap();
             stream.write_all(OK.as_bytes()).await.unwrap();
         }
     })
     .await;
     let target = server.target("/");
-    let outgoing = Outgoing { body: streamed(b"from afar", 9), ..Outgoing::new(&target) };
+    let outgoing = OutgoingRequest { body: streamed_body(b"from afar", 9), ..OutgoingRequest::new(&target) };
     assert!(send(&transport(), outgoing).await.is_success());
-    let request = told.recv().await.unwrap();
+    let request = receiver.recv().await.unwrap();
     assert!(request.contains("content-length: 9\r\n") && request.ends_with("\r\n\r\nfrom afar"), "{request}");
 }
 
 #[tokio::test]
-async fn a_body_of_another_length_is_our_own_trouble() {
+async fn a_body_of_the_wrong_length_is_a_failure_of_the_body() {
     for length in [5, 20] {
         let server = Server::start(|mut stream, _| async move {
             let mut all = Vec::new();
@@ -322,9 +328,10 @@ async fn a_body_of_another_length_is_our_own_trouble() {
         })
         .await;
         let target = server.target("/");
-        let outgoing = Outgoing { body: streamed(b"from afar", length), ..Outgoing::new(&target) };
+        let outgoing =
+            OutgoingRequest { body: streamed_body(b"from afar", length), ..OutgoingRequest::new(&target) };
         let exchange = send(&transport(), outgoing).await;
-        assert_eq!(exchange.trouble.unwrap().sort, Sort::Body, "{length}");
-        assert_eq!(exchange.phase, Phase::NoAnswer, "the head may have left");
+        assert_eq!(exchange.failure.unwrap().kind, TransportFailureKind::Body, "{length}");
+        assert_eq!(exchange.phase, Phase::NoAnswer, "the head may have been sent");
     }
 }

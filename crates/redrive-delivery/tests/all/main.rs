@@ -1,10 +1,10 @@
-//! The transport against real sockets: targets that fail, hang, drip, flood, lie, hide and move.
+//! Tests of the transport with real sockets and targets that misbehave.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod connect;
 mod dns;
+mod fixture;
 mod grpc;
 mod http;
 mod ssrf;
-mod stage;
 mod tls;

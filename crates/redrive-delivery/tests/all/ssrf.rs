@@ -1,12 +1,14 @@
-//! Spellings and addresses that lead inside a network, each refused when it is read or when it is dialled.
+//! URLs and addresses that lead into an internal network. Each is refused by the parser or by the guard.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use redrive_delivery::{Guard, Phase, Refused, Sort, Target, Transport, TransportSettings};
+use redrive_delivery::{
+    Guard, GuardError, Phase, Target, Transport, TransportFailureKind as Kind, TransportSettings,
+};
 
-use crate::stage::{Names, post};
+use crate::fixture::{FixedAnswers, post};
 
 /// Hosts as somebody would write them in a URL.
 const SPELLINGS: [&str; 145] = [
@@ -164,7 +166,7 @@ const SPELLINGS: [&str; 145] = [
     "[fec0::1]",
 ];
 
-/// More of them, by name and by trick.
+/// Hosts that need DNS or a trick.
 const NAMES: [&str; 34] = [
     "localhost",
     "LOCALHOST",
@@ -202,10 +204,10 @@ const NAMES: [&str; 34] = [
     "[ff02::1]",
 ];
 
-fn names() -> std::sync::Arc<Names> {
+fn internal_names() -> std::sync::Arc<FixedAnswers> {
     const LOOPBACK: &[&[&str]] = &[&["127.0.0.1", "::1"]];
     const METADATA: &[&[&str]] = &[&["169.254.169.254"]];
-    Names::of(&[
+    FixedAnswers::of(&[
         ("localhost", LOOPBACK),
         ("localhost.", LOOPBACK),
         ("a.localhost", LOOPBACK),
@@ -228,9 +230,9 @@ fn names() -> std::sync::Arc<Names> {
 }
 
 #[tokio::test]
-async fn no_spelling_leads_inside() {
+async fn no_spelling_of_a_url_reaches_an_internal_address() {
     let settings = TransportSettings {
-        resolver: names(),
+        resolver: internal_names(),
         connect_timeout: Duration::from_millis(100),
         ..Default::default()
     };
@@ -248,13 +250,13 @@ async fn no_spelling_leads_inside() {
                 continue;
             };
             let exchange = post(&transport, &target).await;
-            let trouble = exchange.trouble.unwrap_or_else(|| panic!("{url} was answered"));
-            assert_eq!(trouble.sort, Sort::Refused, "{url} as {target}: {}", trouble.message);
+            let failure = exchange.failure.unwrap_or_else(|| panic!("{url} was answered"));
+            assert_eq!(failure.kind, Kind::TargetRefused, "{url} as {target}: {}", failure.message);
             assert_eq!((exchange.phase, exchange.peer), (Phase::NeverSent, None), "{url}");
             refused += 1;
         }
     }
-    // Most must get as far as the guard, or the table tests the URL parser alone.
+    // Most must get past the URL parser to the guard.
     assert!(refused > 500 && unread < 120, "{refused} refused, {unread} not read");
 }
 
@@ -286,7 +288,7 @@ fn every_special_range_is_refused_from_end_to_end() {
         ("::1/128", "loopback"),
         ("::ffff:0:0/96", "IPv4-mapped"),
         ("::ffff:0:0:0/96", "IPv4-translated"),
-        ("::1:0:0/96", "not given out"),
+        ("::1:0:0/96", "not assigned"),
         ("64:ff9b::/96", "NAT64"),
         ("64:ff9b:1::/48", "NAT64"),
         ("100::/64", "discarded"),
@@ -303,8 +305,8 @@ fn every_special_range_is_refused_from_end_to_end() {
         ("fe80::/10", "link-local"),
         ("fec0::/10", "site-local"),
         ("ff00::/8", "multicast"),
-        ("4000::/3", "not given out"),
-        ("8000::/1", "not given out"),
+        ("4000::/3", "not assigned"),
+        ("8000::/1", "not assigned"),
     ] {
         let net: IpNet = range.parse().unwrap();
         let (first, last) = match net {
@@ -313,7 +315,7 @@ fn every_special_range_is_refused_from_end_to_end() {
         };
         let refusal = guard.check(first).expect_err(range);
         assert!(guard.check(last).is_err(), "{last} of {range}");
-        // The broad ranges end in narrower ones with names of their own.
+        // The broad ranges contain narrower ranges, which are listed separately.
         let broad = ["8000::/1", "4000::/3", "240.0.0.0/4"].contains(&range);
         assert!(broad || refusal.to_string().contains(what), "{range}: {refusal}");
         assert!(refusal.to_string().contains("--allow-target"), "{refusal}");
@@ -375,7 +377,7 @@ fn the_public_internet_may_be_dialled() {
 }
 
 #[test]
-fn deny_beats_allow_beats_the_table() {
+fn denied_ranges_come_before_allowed_ones_and_both_before_the_table() {
     let net = |text: &str| text.parse::<IpNet>().unwrap();
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let guard = Guard::public_only()
@@ -402,8 +404,8 @@ fn deny_beats_allow_beats_the_table() {
     ] {
         assert_eq!(guard.check(ip(address)).is_ok(), allowed, "{address}");
     }
-    assert!(matches!(guard.check(ip("10.1.0.1")), Err(Refused::Denied { .. })));
-    // Allowing IPv4 addresses opens none of the IPv6 addresses that lead to them over some other machine.
+    assert!(matches!(guard.check(ip("10.1.0.1")), Err(GuardError::Denied { .. })));
+    // Allowing IPv4 addresses does not allow the IPv6 addresses that reach them through another machine.
     let guard = Guard::public_only().allow(net("0.0.0.0/0"));
     for address in ["64:ff9b::7f00:1", "2002:7f00:1::", "::127.0.0.1", "::1"] {
         assert!(guard.check(ip(address)).is_err(), "{address}");
@@ -413,7 +415,7 @@ fn deny_beats_allow_beats_the_table() {
 /// Notations of one address, ranges to allow, ranges to deny, and whether the address may be dialled then.
 type RangeCase<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], bool);
 
-/// Every notation of an address, with the ranges that allow and deny it: what is compared is what is dialled.
+/// Ranges apply to the address that is dialled, in every notation.
 #[test]
 fn ranges_apply_to_the_dialled_address_in_every_notation() {
     let net = |text: &&str| text.parse::<IpNet>().unwrap();
@@ -436,7 +438,7 @@ fn ranges_apply_to_the_dialled_address_in_every_notation() {
         (&loopback_v4, &["127.0.0.0/8"], &[], true),
         (&loopback_v4, &["127.0.0.0/8"], &["127.0.0.1/32"], false),
         (&loopback_v4, &["0.0.0.0/0"], &["127.0.0.0/8"], false),
-        // The notation alone opens nothing: it would open this machine.
+        // The notation alone allows nothing, because it would allow this machine.
         (&loopback_v4, &["0.0.0.0/8"], &[], false),
         (&loopback_v4, &["::ffff:0:0/96", "::/0"], &[], false),
         (&loopback_v6, &[], &[], false),
@@ -485,6 +487,6 @@ async fn a_denied_host_is_refused_in_every_spelling_of_its_url() {
         "[::ffff:0.0.0.0]",
     ] {
         let exchange = post(&transport, &Target::parse(&format!("http://{host}:9/")).unwrap()).await;
-        assert_eq!(exchange.trouble.map(|trouble| trouble.sort), Some(Sort::Refused), "{host}");
+        assert_eq!(exchange.failure.map(|failure| failure.kind), Some(Kind::TargetRefused), "{host}");
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP over TLS: HTTP/2 where both sides can, and no talk with strangers.
+//! HTTP over TLS: HTTP/2 where both sides support it, and trusted certificates only.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,16 +14,16 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use redrive_delivery::{Phase, Sort, Target, Transport, TransportSettings};
+use redrive_delivery::{Phase, Target, Transport, TransportFailureKind, TransportSettings};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-use crate::stage::{Names, Server, local, post};
+use crate::fixture::{FixedAnswers, Server, local, post};
 
-/// A certificate for `hook.test` and a server side that speaks `protocols`.
+/// A TLS acceptor for `hook.test` that supports `protocols`, and its certificate.
 pub(crate) fn acceptor(protocols: &[&str]) -> (TlsAcceptor, CertificateDer<'static>) {
     let certified = rcgen::generate_simple_self_signed(["hook.test".to_owned()]).unwrap();
     let certificate = certified.cert.der().clone();
@@ -39,8 +39,8 @@ pub(crate) fn acceptor(protocols: &[&str]) -> (TlsAcceptor, CertificateDer<'stat
 }
 
 /// A transport that trusts `roots` and knows the test's names.
-pub(crate) fn trusting(roots: &[CertificateDer<'static>]) -> Transport {
-    let resolver = Names::of(&[
+pub(crate) fn transport_with_roots(roots: &[CertificateDer<'static>]) -> Transport {
+    let resolver = FixedAnswers::of(&[
         ("hook.test", &[&["127.0.0.1"]]),
         ("hook.test.", &[&["127.0.0.1"]]),
         ("other.test", &[&["127.0.0.1"]]),
@@ -50,7 +50,7 @@ pub(crate) fn trusting(roots: &[CertificateDer<'static>]) -> Transport {
         .unwrap()
 }
 
-/// A body that has no end and counts what was taken of it.
+/// An endless body that counts the bytes that were read.
 struct Endless(Arc<AtomicU64>);
 
 impl Body for Endless {
@@ -83,7 +83,7 @@ fn target(server: &Server, name: &str) -> Target {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_where_both_sides_can() {
+async fn http2_is_used_where_both_sides_support_it() {
     for (protocols, spoken) in
         [(&["h2", "http/1.1"][..], "h2"), (&["h2"], "h2"), (&["http/1.1"], "http/1.1"), (&[], "http/1.1")]
     {
@@ -98,7 +98,7 @@ async fn http2_is_spoken_where_both_sides_can() {
             })
         })
         .await;
-        let (transport, target) = (trusting(&[root]), target(&server, "hook.test"));
+        let (transport, target) = (transport_with_roots(&[root]), target(&server, "hook.test"));
         for _ in 0..5 {
             let exchange = post(&transport, &target).await;
             assert!(exchange.is_success(), "{exchange:?}");
@@ -120,29 +120,29 @@ async fn an_endless_answer_over_http2_is_not_read() {
         serve(stream, tls.clone(), move |_| Endless(counter.clone()))
     })
     .await;
-    let transport = trusting(&[root]);
+    let transport = transport_with_roots(&[root]);
     for _ in 0..3 {
         let exchange = post(&transport, &target(&server, "hook.test")).await;
         assert!(exchange.is_success(), "{exchange:?}");
         assert_eq!(exchange.excerpt.unwrap().len(), 4096);
     }
     let taken = taken.load(Ordering::SeqCst);
-    assert!(taken < 8 * 1024 * 1024, "{taken} bytes were taken");
+    assert!(taken < 8 * 1024 * 1024, "the target could send {taken} bytes");
 }
 
 #[tokio::test]
-async fn a_name_with_a_dot_at_its_end_is_the_same_name() {
+async fn a_trailing_dot_does_not_change_a_name() {
     let (tls, root) = acceptor(&["h2"]);
     let server = Server::start(move |stream, _| {
         serve(stream, tls.clone(), |_| http_body_util::Full::new(Bytes::new()))
     })
     .await;
-    let exchange = post(&trusting(&[root]), &target(&server, "hook.test.")).await;
+    let exchange = post(&transport_with_roots(&[root]), &target(&server, "hook.test.")).await;
     assert!(exchange.is_success(), "{exchange:?}");
 }
 
 #[tokio::test]
-async fn strangers_are_not_spoken_to() {
+async fn an_untrusted_certificate_is_refused() {
     let (tls, root) = acceptor(&["h2", "http/1.1"]);
     let (_, other_root) = acceptor(&[]);
     let server = Server::start(move |stream, _| {
@@ -155,35 +155,40 @@ async fn strangers_are_not_spoken_to() {
         (std::slice::from_ref(&root), "other.test"),
         (std::slice::from_ref(&root), "127.0.0.1"),
     ] {
-        let exchange = post(&trusting(roots), &target(&server, name)).await;
-        let trouble = exchange.trouble.unwrap();
+        let exchange = post(&transport_with_roots(roots), &target(&server, name)).await;
+        let failure = exchange.failure.unwrap();
         assert_eq!(
-            (trouble.sort, exchange.phase),
-            (Sort::Tls, Phase::NeverSent),
+            (failure.kind, exchange.phase),
+            (TransportFailureKind::Tls, Phase::NeverSent),
             "{name}: {}",
-            trouble.message
+            failure.message
         );
-        assert!(trouble.message.contains("certificate"), "{}", trouble.message);
+        assert!(failure.message.contains("certificate"), "{}", failure.message);
     }
 }
 
 #[tokio::test]
-async fn a_target_without_tls_is_no_https_target() {
+async fn a_target_without_tls_fails_the_handshake() {
     let plain = Server::answering(|_| "HTTP/1.1 200 OK\r\n\r\n".into()).await;
     let mute = Server::start(|stream, _| async move {
         std::future::pending::<()>().await;
         drop(stream);
     })
     .await;
-    for (server, sort) in [(plain, Sort::ConnectTimeout), (mute, Sort::ConnectTimeout)] {
-        let exchange = post(&trusting(&[]), &target(&server, "hook.test")).await;
-        assert_eq!((exchange.trouble.unwrap().sort, exchange.phase), (sort, Phase::NeverSent));
+    for (server, kind) in
+        [(plain, TransportFailureKind::ConnectTimeout), (mute, TransportFailureKind::ConnectTimeout)]
+    {
+        let exchange = post(&transport_with_roots(&[]), &target(&server, "hook.test")).await;
+        assert_eq!((exchange.failure.unwrap().kind, exchange.phase), (kind, Phase::NeverSent));
     }
     let garbage = Server::start(|mut stream, _| async move {
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"220 mail ready\r\n").await;
-        crate::stage::read_request(&mut stream).await;
+        crate::fixture::read_request(&mut stream).await;
     })
     .await;
-    let exchange = post(&trusting(&[]), &target(&garbage, "hook.test")).await;
-    assert_eq!((exchange.trouble.unwrap().sort, exchange.phase), (Sort::Tls, Phase::NeverSent));
+    let exchange = post(&transport_with_roots(&[]), &target(&garbage, "hook.test")).await;
+    assert_eq!(
+        (exchange.failure.unwrap().kind, exchange.phase),
+        (TransportFailureKind::Tls, Phase::NeverSent)
+    );
 }
