@@ -1,4 +1,4 @@
-//! Reads the options in `#[task(…)]`.
+//! Parses the options in `#[task(…)]`.
 
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parse;
@@ -8,7 +8,7 @@ use crate::kind;
 
 const OPTIONS: &str = "kind, output, policy, determinism, crate";
 
-/// What `#[task(…)]` sets.
+/// The options of `#[task(…)]`.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) kind: Option<LitStr>,
@@ -19,13 +19,13 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Reads every `#[task(…)]` of a type. Each option may stand once.
+    /// Parses every `#[task(…)]` of a type. Each option may appear once.
     pub(crate) fn read(attributes: &[Attribute]) -> syn::Result<Self> {
-        let mut read = Self::default();
+        let mut options = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("task")) {
-            attribute.parse_nested_meta(|option| read.read_option(&option))?;
+            attribute.parse_nested_meta(|option| options.read_option(&option))?;
         }
-        Ok(read)
+        Ok(options)
     }
 
     fn read_option(&mut self, option: &ParseNestedMeta<'_>) -> syn::Result<()> {
@@ -39,7 +39,7 @@ impl Attributes {
             "policy" => set(&mut self.policy, option, &name),
             "determinism" => set(&mut self.determinism, option, &name),
             "crate" => set(&mut self.krate, option, &name),
-            _ => Err(option.error(format!("there is no such option of a task; the options are {OPTIONS}"))),
+            _ => Err(option.error(format!("unknown option; the options are {OPTIONS}"))),
         }
     }
 }

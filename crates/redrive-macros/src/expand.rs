@@ -1,4 +1,4 @@
-//! From a type and its attribute to its `impl Task`.
+//! Generates the `impl Task` of a type.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,7 +7,7 @@ use syn::{Data, DeriveInput, parse_quote};
 use crate::attributes::Attributes;
 use crate::kind;
 
-/// The `impl Task` of a type, or what is wrong with it.
+/// Generates the `impl Task` of a type. Fails if the type cannot be a task.
 pub(crate) fn task(input: &DeriveInput) -> syn::Result<TokenStream> {
     refuse_unions(input)?;
     refuse_generics(input)?;
@@ -47,7 +47,7 @@ fn refuse_generics(input: &DeriveInput) -> syn::Result<()> {
             "a task owns its payload: use String instead of &str, Vec instead of a slice"
         }
         syn::GenericParam::Type(_) | syn::GenericParam::Const(_) => {
-            "a task has no parameters, because a kind names one type; derive Task for a type that wraps this one"
+            "a task has no generic parameters, because a kind names one type; derive Task for a type that wraps this one"
         }
     };
     Err(syn::Error::new_spanned(parameter, problem))
@@ -64,7 +64,7 @@ mod tests {
         task(&input).map(|tokens| tokens.to_string()).map_err(|error| error.to_string())
     }
 
-    /// Tokens print with spaces that depend on where they came from, so spaces do not count.
+    /// Ignores spaces, because the spaces in printed tokens depend on their origin.
     fn check(text: &str, expected: &str) {
         let without_spaces = |text: &str| text.split_whitespace().collect::<String>();
         let tokens = expanded(text).map(|tokens| without_spaces(&tokens));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_task_is_refused_with_the_reason() {
+    fn a_type_that_cannot_be_a_task_is_rejected_with_the_reason() {
         let long = format!("#[task(kind = \"{}\")] struct A;", "k".repeat(129));
         for (text, problem) in [
             ("union A { a: u8 }", "not a union"),

@@ -1,11 +1,11 @@
-//! The kind of a task: what the attribute says, or the name of the type in snake_case.
+//! The kind of a task: the option `kind`, or the name of the type in snake_case.
 
 use syn::{Ident, LitStr};
 
-/// The longest kind that a store takes, in bytes: `NAME_BYTES_MAX` of `redrive-core`.
+/// The longest kind that a store accepts, in bytes. It equals `NAME_BYTES_MAX` of `redrive-core`.
 const KIND_BYTES_MAX: usize = 128;
 
-/// Refuses a kind that every enqueue would refuse.
+/// Rejects a kind that every enqueue would reject.
 pub(crate) fn check(kind: &LitStr) -> syn::Result<()> {
     let text = kind.value();
     let problem = if text.is_empty() {
@@ -20,7 +20,7 @@ pub(crate) fn check(kind: &LitStr) -> syn::Result<()> {
     Err(syn::Error::new(kind.span(), problem))
 }
 
-/// The kind of a type that names none.
+/// The kind of a type without the option `kind`.
 pub(crate) fn of_type(name: &Ident) -> LitStr {
     let text = name.to_string();
     LitStr::new(&snake_case(text.trim_start_matches("r#")), name.span())
@@ -39,7 +39,8 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// A capital letter starts a word after anything but a capital letter, and as the last of several where a small one follows.
+/// An uppercase letter starts a word after a lowercase letter or a digit. The last of several uppercase letters also starts a word
+/// if a lowercase letter follows.
 fn starts_word(before: char, letter: char, after: Option<char>) -> bool {
     let ends_acronym = before.is_uppercase() && after.is_some_and(char::is_lowercase);
     letter.is_uppercase() && before != '_' && (!before.is_uppercase() || ends_acronym)

@@ -7,15 +7,15 @@ mod kind;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Implements `redrive::Task` for a struct or an enum, which is the payload of the job. The docs of the trait have examples.
+/// Implements `redrive::Task` for a struct or an enum, which is the payload of the job. See the trait for examples.
 ///
-/// Options stand in the attribute `#[task(…)]`:
+/// The attribute `#[task(…)]` sets options:
 ///
 /// | option | value | default |
 /// | --- | --- | --- |
-/// | `kind = "…"` | the name under which jobs are stored | the name of the type in snake_case |
+/// | `kind = "…"` | the kind of the jobs | the name of the type in snake_case |
 /// | `output = TYPE` | what the handler returns | `()` |
-/// | `policy = EXPRESSION` | a `redrive::Policy`: when to try again | `Policy::default()` |
+/// | `policy = EXPRESSION` | a `redrive::Policy`, for retries | `Policy::default()` |
 /// | `determinism = EXPRESSION` | a `redrive::Determinism` | `Determinism::default()` |
 /// | `crate = PATH` | the path of the `redrive` crate | `::redrive` |
 ///

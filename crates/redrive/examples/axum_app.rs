@@ -1,4 +1,4 @@
-//! A web application whose requests leave the slow part to jobs: one process with the routes, the worker and the store.
+//! A web application that does slow work in jobs. One process has the routes, the worker and the store.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct SendReceipt {
     order: u64,
 }
 
-/// What handlers of jobs need, as those of requests have their state.
+/// The state of the job handlers.
 struct Mailer {
     sender: String,
 }
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Answers as soon as the job is safe. Asked twice for the same order it finds the same job.
+/// Answers once the job is stored. A second request for the same order returns the same job.
 async fn enqueue(
     State(redrive): State<Redrive>,
     Path(order): Path<u64>,
@@ -51,7 +51,7 @@ async fn enqueue(
     Ok((StatusCode::ACCEPTED, Json(id)))
 }
 
-/// What came of it.
+/// Returns the result of the job.
 async fn receipt(State(redrive): State<Redrive>, Path(id): Path<JobId>) -> (StatusCode, String) {
     match redrive.output::<SendReceipt>(id).await {
         Ok(Some(receipt)) => (StatusCode::OK, receipt),

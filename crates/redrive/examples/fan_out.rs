@@ -1,4 +1,4 @@
-//! A picture in many sizes: a job for each, and one that waits for all of them without holding a worker.
+//! Resizes a picture: one job for each size, and a parent job that waits for them without occupying a worker.
 
 use redrive::{Context, JobError, Redrive, Task};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ struct Resize {
 
 async fn publish(job: Publish, cx: Context) -> Result<Vec<String>, JobError> {
     let sizes = [320, 640, 1280, 2560].map(|width| Resize { picture: job.picture.clone(), width });
-    // Two of four will do; see also `.await` alone, for all, and `.collect_all()`.
+    // Two of four must succeed. A plain `.await` needs all of them, and `.collect_all()` none.
     let results = cx.fan_out(sizes).each(|child| child.queue("pictures")).threshold(2).await?;
     Ok(results.into_iter().flatten().collect())
 }

@@ -1,4 +1,4 @@
-//! One task, one worker, one file: the opening of the README.
+//! One task and one worker: the first example of the README.
 
 use redrive::{Context, Redrive, Task, shutdown_signal};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! Mail in bounds: fifty at once, a thousand a minute, two for each customer; and changes in order.
+//! Limits mail to fifty at once, a thousand per minute and two at once for each customer, and runs changes in order.
 
-use redrive::{Bounds, Context, JobError, Queue, Quota, Rate, Redrive, Task};
+use redrive::{Context, JobError, Limits, Queue, QueueLimits, Rate, Redrive, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
@@ -19,16 +19,16 @@ async fn enqueue(
     customer: &str,
     document: &str,
 ) -> Result<redrive::JobId, redrive::Error> {
-    let quota = Quota {
-        // Of the whole queue, over all nodes.
+    let limits = QueueLimits {
+        // For the whole queue, on all nodes together.
         concurrency: Some(50),
         rate: Some(Rate { count: 1000, per_ms: 60_000 }),
-        // Of each limit_key in it.
-        per_key: Bounds { concurrency: Some(2), rate: None },
+        // For each partition key.
+        per_key: Limits { concurrency: Some(2), rate: None },
     };
-    redrive.limit(&Queue::new("mail")?, quota).await?;
+    redrive.set_limits(&Queue::new("mail")?, limits).await?;
     let to = format!("{customer}@example.org");
-    let mail = redrive.enqueue(Mail { to }).queue("mail").limit_key(customer).await?;
+    let mail = redrive.enqueue(Mail { to }).queue("mail").partition_key(customer).await?;
     for id in 1..=3 {
         redrive.enqueue(Change { id }).in_order(document).await?;
     }

@@ -1,6 +1,6 @@
-//! A row that ends with its job: both are written in one transaction, or neither.
+//! Writes a row in the transaction that ends its job.
 
-use redrive::{Context, End, Error, Redrive, SqliteTransaction, State, Task};
+use redrive::{Context, EndedJob, Error, Redrive, SqliteTransaction, State, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
@@ -21,9 +21,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?
         .id();
 
-    let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).ending(
-        |tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, end: &End| {
-            let shipped = end.state == State::Succeeded;
+    let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).on_end(
+        |tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, ended: &EndedJob| {
+            let shipped = ended.state == State::Succeeded;
             let sql = "UPDATE orders SET shipped = ?2 WHERE id = ?1";
             tx.connection().execute(sql, (ship.order, shipped))?;
             Ok(())

@@ -1,4 +1,4 @@
-//! A call that is tried again in place, by the same policies and without a store.
+//! Retries a call within the process, with the same policies and without a store.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! An order that waits for whichever comes first: the payment, its withdrawal, or the end of the day.
+//! An order that waits for its payment, its withdrawal, or a timeout of one day, whichever comes first.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! An expense that someone has to approve, within a week.
+//! An expense that someone must approve within a week.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ async fn expense(job: Expense, cx: Context) -> Result<String, JobError> {
     Ok(match approved {
         Some(true) => format!("{} euros are paid", job.euros),
         Some(false) => "it was refused".to_owned(),
-        None => "nobody has looked at it".to_owned(),
+        None => "nobody answered within a week".to_owned(),
     })
 }
 
-/// What a web page for the boss would do.
+/// Approves the expense, as a web page would.
 async fn approve(redrive: &Redrive, job: redrive::JobId) -> Result<(), redrive::Error> {
     while redrive.get(job).await?.is_none_or(|job| job.awaits.is_none()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    println!("waiting for the boss: {}", redrive.get(job).await?.map_or(State::Dead, |job| job.state));
+    println!("the expense is {}", redrive.get(job).await?.map_or(State::Dead, |job| job.state));
     redrive.signal(job, "approved", &true).await?;
     Ok(())
 }

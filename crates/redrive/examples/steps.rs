@@ -1,4 +1,4 @@
-//! An order in steps: each runs once, although the handler fails and starts again.
+//! An order in steps. Each step runs once, although the handler fails and runs again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn order_policy() -> Policy {
 async fn fulfil(order: Order, cx: Context) -> Result<String, JobError> {
     println!("attempt {}", cx.job.attempt);
     let receipt = cx.step("charge", || charge(order.id)).await?;
-    // Takes no worker while it lasts, and would last across a restart too.
+    // Occupies no worker, and survives a restart.
     cx.sleep(Duration::from_millis(300)).await?;
     cx.step("ship", || ship(order.id)).await?;
     Ok(receipt)

@@ -1,4 +1,4 @@
-//! Three jobs: one is delivered, one is retried, one is dead and driven again.
+//! Three jobs: one succeeds, one is retried, one is dead and redriven.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,9 +20,9 @@ static SNOW: AtomicBool = AtomicBool::new(true);
 
 async fn deliver(parcel: Deliver, cx: Context) -> Result<String, JobError> {
     match parcel.to.as_str() {
-        // May pass: tried again after a wait, as often as the policy allows.
+        // Temporary: retried after a wait, as often as the policy allows.
         "the farm" if cx.job.attempt < 3 => Err(JobError::fail("the road is blocked")),
-        // Will not pass: dead at once, and kept for a person to look at.
+        // Permanent: dead at once, and kept until someone redrives or discards it.
         "the lodge" if SNOW.load(Ordering::Relaxed) => Err(JobError::reject("no such address")),
         to => Ok(format!("{to}: delivered with attempt {}", cx.job.attempt)),
     }
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         SNOW.store(false, Ordering::Relaxed);
-        println!("the lodge: {:?}", redrive.retry_dead(lodge).await);
+        println!("the lodge: {:?}", redrive.redrive_job(lodge).await);
         println!("{}", redrive.result::<Deliver>(lodge).await.unwrap_or_default());
     };
     redrive.worker().on(deliver).run_until(done).await?;

@@ -1,5 +1,5 @@
-//! An order and its job in one transaction on Postgres: both are there, or neither. Needs the feature `postgres`, and
-//! the address of a database in `DATABASE_URL`.
+//! Enqueues a job in the transaction that inserts its order, on Postgres. Needs the feature `postgres`, and the address of a
+//! database in `DATABASE_URL`.
 
 use redrive::{Context, Redrive, Task};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An order that takes days: charged once, packed by a job for each item, shipped when someone approves.
+//! An order that takes days: charged once, packed by one job for each item, shipped once someone has approved it.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ struct Pack(String);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 async fn fulfil(order: Order, cx: Context) -> Result<String, JobError> {
-    // Never charged twice.
+    // Runs once, even if the handler runs again.
     let receipt = cx.step("charge", || charge(order.id)).await?;
-    // A job for each item, and a wait for all of them that holds no worker.
+    // One job for each item. Waiting for them occupies no worker.
     cx.fan_out(order.items.into_iter().map(Pack)).await?;
     // redrive.signal(job, "approved", &true)
     let approved = cx.signal::<bool>("approved").timeout(WEEK).await?;
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let redrive = Redrive::open("sqlite:jobs.db").await?;
     let items = vec!["a kettle".to_owned(), "tea".to_owned()];
     let job = redrive.enqueue(Order { id: 7, items }).await?.id();
-    // A signal that comes before anyone waits for it is kept.
+    // A signal that arrives before the job waits for it is kept.
     redrive.signal(job, "approved", &true).await?;
     let done = async { println!("{}", redrive.result::<Order>(job).await.unwrap_or_default()) };
     redrive.worker().concurrency(1).on(fulfil).on(pack).run_until(done).await?;

@@ -1,26 +1,27 @@
-//! Payloads too large for a row: kept in an object store, named on the row, checked before the handler gets them.
+//! Payloads that are too large for a row. The object store holds the payload, the row holds a reference to it, and the worker
+//! verifies the payload before the handler gets it.
 
-#[cfg(feature = "bodies")]
-mod kept;
 #[cfg(not(feature = "bodies"))]
-mod none;
+mod disabled;
+#[cfg(feature = "bodies")]
+mod object_store;
 
-use redrive_core::store::Enqueued;
+use redrive_core::store::EnqueueResult;
 use redrive_core::{Deferral, Job, JobId, NewJob, Outcome, Tenant, UniqueRule};
 
 use crate::Redrive;
 
-/// Bytes of a payload that stays on the job's row although the handle has an object store.
+/// The largest payload, in bytes, that stays on the row of the job. A larger one goes to the object store, if there is one.
 #[cfg(feature = "bodies")]
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What the payload of a row begins with that only names where the payload is. No JSON begins like this.
+/// The prefix of a payload that is only a reference. No JSON begins with it.
 const REFERENCE: &[u8] = b"redrive-body:";
 
 impl Redrive {
-    /// The whole payload of a job whose row only names it; none where the row has it. The error is what an attempt comes to
-    /// that cannot have it.
-    pub(crate) async fn fetch(&self, job: &Job) -> Result<Option<Vec<u8>>, Outcome> {
+    /// Reads the payload of a job from the object store. Returns none if the row holds the payload. The error is the outcome of an
+    /// attempt that cannot get its payload.
+    pub(crate) async fn fetch_payload(&self, job: &Job) -> Result<Option<Vec<u8>>, Outcome> {
         match job.payload.strip_prefix(REFERENCE) {
             Some(reference) => self.fetch_body(job, reference).await.map(Some),
             None => Ok(None),
@@ -28,11 +29,11 @@ impl Redrive {
     }
 }
 
-/// The body of a job that may have replaced another: the store says only with the enqueue which job has it then.
+/// The body of an enqueue that may replace another job. Only the result of the enqueue says which job uses the body.
 #[derive(Debug)]
 #[cfg_attr(
     not(feature = "bodies"),
-    expect(dead_code, reason = "without an object store nothing is set aside")
+    expect(dead_code, reason = "without an object store there are no bodies")
 )]
 pub(crate) struct UnconfirmedBody {
     tenant: Tenant,
@@ -40,25 +41,25 @@ pub(crate) struct UnconfirmedBody {
 }
 
 impl UnconfirmedBody {
-    /// That of a job whose large payload was set aside.
+    /// Returns none if the payload is on the row, or if the enqueue cannot replace another job.
     pub(crate) fn of(job: &NewJob) -> Option<Self> {
         let reference = job.payload.strip_prefix(REFERENCE).filter(|_| may_replace(job))?;
         Some(Self { tenant: job.tenant.clone(), reference: reference.to_vec() })
     }
 }
 
-/// Bodies with the jobs that they went to, once those are committed.
+/// Bodies and the jobs that use them, to be confirmed once the enqueues are committed.
 #[derive(Debug, Default)]
-pub(crate) struct Confirmations(Vec<(UnconfirmedBody, JobId)>);
+pub(crate) struct BodyConfirmations(Vec<(UnconfirmedBody, JobId)>);
 
-impl Confirmations {
-    /// Notes which job an enqueue inside a transaction led to.
-    pub(crate) fn note(&mut self, job: &NewJob, answer: Enqueued) {
-        self.0.extend(UnconfirmedBody::of(job).map(|body| (body, answer.id())));
+impl BodyConfirmations {
+    /// Adds the body of an enqueue with its result.
+    pub(crate) fn add(&mut self, job: &NewJob, result: EnqueueResult) {
+        self.0.extend(UnconfirmedBody::of(job).map(|body| (body, result.id())));
     }
 }
 
-impl FromIterator<(UnconfirmedBody, JobId)> for Confirmations {
+impl FromIterator<(UnconfirmedBody, JobId)> for BodyConfirmations {
     fn from_iter<I: IntoIterator<Item = (UnconfirmedBody, JobId)>>(bodies: I) -> Self {
         Self(bodies.into_iter().collect())
     }
@@ -68,12 +69,12 @@ fn may_replace(job: &NewJob) -> bool {
     job.unique.as_ref().is_some_and(|unique| unique.rule == UniqueRule::Replace)
 }
 
-fn put_off(job: &Job, reason: String) -> Outcome {
-    tracing::warn!(job = %job.id, %reason, "attempt put off");
+fn defer(job: &Job, reason: String) -> Outcome {
+    tracing::warn!(job = %job.id, %reason, "attempt deferred");
     Outcome::Defer(Deferral::with_backoff(job.epoch, reason))
 }
 
-/// Another worker may be able to, so the job waits.
-fn unequipped(job: &Job, needs: &str) -> Outcome {
-    put_off(job, format!("the payload is in an object store, for which this worker {needs}"))
+/// Defers the attempt, because another worker may have an object store.
+fn defer_without_object_store(job: &Job, needs: &str) -> Outcome {
+    defer(job, format!("the payload is in an object store, and to read it this worker {needs}"))
 }

@@ -1,13 +1,13 @@
-//! The handle on a store: enqueue, operate, work.
+//! `Redrive`, the handle on a store: opens it, enqueues tasks, starts workers, reads jobs.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
-use redrive_core::steps::{Hold, RACE_PLACES, Step};
-use redrive_core::store::{Backend, Cancelled, Discarded, PageRequest};
-use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, Queue, catalog};
+use redrive_core::catalog::InlinePolicyCache;
+use redrive_core::steps::{RACE_PLACES, Step};
+use redrive_core::store::{Backend, PageRequest};
+use redrive_core::{Attempt, Job, JobId, Policy, PolicyRef, State, Timestamp};
 
 #[cfg(feature = "postgres")]
 use redrive_store_postgres::{Options as PostgresOptions, PostgresStore};
@@ -16,93 +16,97 @@ use redrive_store_redis::{Options as RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 use redrive_store_sqlite::SqliteStore;
 
-use crate::open::{self, Place};
+use crate::address::{self, StoreAddress};
 use crate::trace::Trace;
 use crate::{Enqueue, EnqueueMiddleware, Error, Task, TaskWorker};
 
-/// A handle on a store; cheap to clone.
+/// A handle on a store. Clones are cheap and share the store.
 #[derive(Clone)]
 pub struct Redrive {
     inner: Arc<Inner>,
-    /// What jobs pass on their way in.
-    pub(crate) gates: Arc<[Arc<dyn EnqueueMiddleware>]>,
-    /// Where large payloads are kept.
+    /// Sees every job before it is enqueued.
+    pub(crate) enqueue_middleware: Arc<[Arc<dyn EnqueueMiddleware>]>,
+    /// The object store for large payloads.
     #[cfg(feature = "bodies")]
     pub(crate) bodies: Option<redrive_bodies::Bodies>,
-    /// The trace that enqueues belong to, in a handler.
+    /// The trace of the job whose handler has this handle. Jobs that the handler enqueues join it. None outside handlers.
     pub(crate) trace: Option<Trace>,
 }
 
 struct Inner {
     backend: Arc<dyn Backend>,
-    /// The same store again, if it can work inside transactions of others.
+    /// The same store, if it is on Postgres: it can enqueue inside a transaction of the caller.
     #[cfg(feature = "postgres")]
     postgres: Option<PostgresStore>,
-    /// The same store again, if it can run transactions for others.
+    /// The same store, if it is on SQLite: it can run transactions for the caller.
     #[cfg(feature = "sqlite")]
     sqlite: Option<SqliteStore>,
-    /// Policies that are known to be in the store, so that each is written once in a process.
-    stored: Mutex<HashSet<PolicyRef>>,
+    /// Avoids a second write of an inline policy that this handle stored a short time ago.
+    inline_policies: InlinePolicyCache,
 }
 
 impl Redrive {
-    /// Opens the store at `address`: `sqlite:FILE`, `sqlite::memory:` for one that is gone with the process, or
-    /// `postgres://USER:PASSWORD@HOST/DATABASE` for one that several nodes share, or `redis://USER:PASSWORD@HOST` and
-    /// `redis-cluster://USER:PASSWORD@HOST` for high volume.
+    /// Opens the store at `address`, and creates or migrates its tables if needed. An address is one of
+    ///
+    /// - `sqlite:FILE`,
+    /// - `sqlite::memory:`, which ends with the process,
+    /// - `postgres://USER:PASSWORD@HOST/DATABASE`, which several nodes can share,
+    /// - `redis://USER:PASSWORD@HOST` or `redis-cluster://USER:PASSWORD@HOST`, for high volume.
     ///
     /// ```
     /// # use redrive::Redrive;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let redrive = Redrive::open("sqlite::memory:").await?;
     /// let error = Redrive::open("mysql://db.example/jobs").await.unwrap_err();
-    /// println!("{error}"); // names the addresses that this build knows
+    /// println!("{error}"); // lists the possible addresses
     /// # Ok(()) }
     /// ```
     pub async fn open(address: &str) -> Result<Self, Error> {
-        match Place::of(address)? {
+        match StoreAddress::parse(address)? {
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(path) => Ok(Self::on_sqlite(open::sqlite(path).await?)),
+            StoreAddress::Sqlite(path) => Ok(Self::on_sqlite(address::open_sqlite(path).await?)),
             #[cfg(not(feature = "sqlite"))]
-            Place::Sqlite(_) => Err(open::lacks("sqlite")),
+            StoreAddress::Sqlite(_) => Err(address::missing_feature("sqlite")),
             #[cfg(feature = "postgres")]
-            Place::Postgres(address) => {
+            StoreAddress::Postgres(address) => {
                 Ok(Self::on_postgres(PostgresStore::open(address, PostgresOptions::default()).await?))
             }
             #[cfg(not(feature = "postgres"))]
-            Place::Postgres(_) => Err(open::lacks("postgres")),
+            StoreAddress::Postgres(_) => Err(address::missing_feature("postgres")),
             #[cfg(feature = "redis")]
-            Place::Redis(address) => {
+            StoreAddress::Redis(address) => {
                 Ok(Self::on(Arc::new(RedisStore::open(address, RedisOptions::default()).await?)))
             }
             #[cfg(not(feature = "redis"))]
-            Place::Redis(_) => Err(open::lacks("redis")),
+            StoreAddress::Redis(_) => Err(address::missing_feature("redis")),
         }
     }
 
-    /// Opens a store that several nodes can share, without changing it: one of an older release, or none at all, is refused.
-    pub async fn open_unchanged(address: &str) -> Result<Self, Error> {
-        match Place::of(address)? {
+    /// Opens a store on Postgres or Redis without creating or migrating its tables. Fails if they are missing or older than this
+    /// release.
+    pub async fn open_without_migrating(address: &str) -> Result<Self, Error> {
+        match StoreAddress::parse(address)? {
             #[cfg(feature = "postgres")]
-            Place::Postgres(address) => {
+            StoreAddress::Postgres(address) => {
                 let options = PostgresOptions { migrate: false, ..PostgresOptions::default() };
                 Ok(Self::on_postgres(PostgresStore::open(address, options).await?))
             }
             #[cfg(not(feature = "postgres"))]
-            Place::Postgres(_) => Err(open::lacks("postgres")),
+            StoreAddress::Postgres(_) => Err(address::missing_feature("postgres")),
             #[cfg(feature = "redis")]
-            Place::Redis(address) => {
+            StoreAddress::Redis(address) => {
                 let options = RedisOptions { create: false, ..RedisOptions::default() };
                 Ok(Self::on(Arc::new(RedisStore::open(address, options).await?)))
             }
             #[cfg(not(feature = "redis"))]
-            Place::Redis(_) => Err(open::lacks("redis")),
-            Place::Sqlite(_) => Err(Error::Address(
-                "a SQLite file cannot be opened without bringing it up to date".to_owned(),
+            StoreAddress::Redis(_) => Err(address::missing_feature("redis")),
+            StoreAddress::Sqlite(_) => Err(Error::Address(
+                "a SQLite file cannot be opened without migrating it; use Redrive::open".to_owned(),
             )),
         }
     }
 
-    /// A handle on a store that is open already.
+    /// A handle on a store that the caller has opened.
     pub fn on(backend: Arc<dyn Backend>) -> Self {
         Self::of(Inner {
             backend,
@@ -110,11 +114,11 @@ impl Redrive {
             postgres: None,
             #[cfg(feature = "sqlite")]
             sqlite: None,
-            stored: Mutex::default(),
+            inline_policies: InlinePolicyCache::default(),
         })
     }
 
-    /// A handle on a SQLite store, which can run transactions for others.
+    /// A handle on a SQLite store that the caller has opened. [`Redrive::transact`] works with it.
     ///
     /// ```
     /// use redrive::{Redrive, SqliteOptions, SqliteStore};
@@ -132,11 +136,12 @@ impl Redrive {
             #[cfg(feature = "postgres")]
             postgres: None,
             sqlite: Some(store),
-            stored: Mutex::default(),
+            inline_policies: InlinePolicyCache::default(),
         })
     }
 
-    /// A handle on a Postgres store, which can enqueue inside transactions of others.
+    /// A handle on a Postgres store that the caller has opened. [`Enqueue::enqueue_in`] and [`Redrive::transact_postgres`] work
+    /// with it.
     #[cfg(feature = "postgres")]
     pub fn on_postgres(store: PostgresStore) -> Self {
         Self::of(Inner {
@@ -144,21 +149,21 @@ impl Redrive {
             postgres: Some(store),
             #[cfg(feature = "sqlite")]
             sqlite: None,
-            stored: Mutex::default(),
+            inline_policies: InlinePolicyCache::default(),
         })
     }
 
     fn of(inner: Inner) -> Self {
         Self {
             inner: Arc::new(inner),
-            gates: Arc::new([]),
+            enqueue_middleware: Arc::new([]),
             #[cfg(feature = "bodies")]
             bodies: None,
             trace: None,
         }
     }
 
-    /// Enqueues a task: await it, or set options first.
+    /// Enqueues a task. Await the result, or set options first.
     ///
     /// ```
     /// # use redrive::{Redrive, Task};
@@ -176,7 +181,7 @@ impl Redrive {
         Enqueue::new(self.clone(), &task)
     }
 
-    /// A worker on this store; give it handlers and run it.
+    /// A worker on this store. Add handlers, then run it.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, Task};
@@ -187,7 +192,7 @@ impl Redrive {
     /// let worker = redrive.worker().on(|job: Welcome, _cx: Context| async move {
     ///     Ok(format!("hello {}", job.user))
     /// });
-    /// // A program runs until `redrive::shutdown_signal()`; this one until the job has ended.
+    /// // A program usually runs until `redrive::shutdown_signal()`. This one runs until the job has ended.
     /// worker.run_until(async { assert_eq!(redrive.result::<Welcome>(id).await.unwrap(), "hello 7") }).await?;
     /// # Ok(()) }
     /// ```
@@ -195,7 +200,9 @@ impl Redrive {
         TaskWorker::new(self.clone())
     }
 
-    /// A job as it is now.
+    /// Reads a job. Returns none if there is no job with this id.
+    ///
+    /// A job that sleeps, or waits for a signal or its children, is [`State::Waiting`]. [`Job::awaits`] says for what it waits.
     ///
     /// ```
     /// # use redrive::{Redrive, State, Task};
@@ -203,18 +210,32 @@ impl Redrive {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let redrive = Redrive::open("sqlite::memory:").await?;
     /// let id = redrive.enqueue(Welcome).queue("mail").await?.id();
-    /// let job = redrive.get(id).await?.expect("it was just enqueued");
+    /// let job = redrive.get(id).await?.expect("the job was just enqueued");
     /// assert_eq!((job.state, job.queue.as_str()), (State::Pending, "mail"));
     /// # Ok(()) }
     /// ```
     pub async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
-        Ok(self.backend().get(vec![id]).await?.pop().flatten())
+        let mut job = self.backend().get(vec![id]).await?.pop().flatten();
+        self.show_states(job.as_mut_slice()).await?;
+        Ok(job)
     }
 
-    /// The first `limit` attempts in a job's log, oldest first.
+    /// Replaces the stored states of jobs by the states to show.
+    pub(crate) async fn show_states(&self, jobs: &mut [Job]) -> Result<(), Error> {
+        // Only jobs that have been attempted can have timers. Without such a job, the store's time makes no difference.
+        let may_sleep = |job: &Job| job.state == State::Pending && job.started_at.is_some();
+        let now =
+            if jobs.iter().any(may_sleep) { self.backend().stats().await?.now } else { Timestamp::default() };
+        for job in jobs {
+            job.state = job.shown_state(now);
+        }
+        Ok(())
+    }
+
+    /// Reads the last `limit` entries of a job's attempt log, oldest first.
     ///
-    /// Workers log the attempts that failed, timed out, panicked or were lost, of all runs. A successful attempt is not in the log
-    /// unless the worker has [`crate::KeepLog::All`] in its [`crate::Settings`]. The log is removed with the job.
+    /// Workers log attempts that failed, timed out, panicked or lost their lease, in every run. They log successful attempts only
+    /// with [`crate::AttemptLogging::All`] in their [`crate::Settings`]. The log is removed with the job.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Redrive, Task};
@@ -231,32 +252,11 @@ impl Redrive {
     /// # Ok(()) }
     /// ```
     pub async fn attempts(&self, id: JobId, limit: usize) -> Result<Vec<Attempt>, Error> {
-        Ok(self.backend().attempts(id, PageRequest::first(limit)).await?.items)
+        let newest_first = self.backend().attempts(id, PageRequest::first(limit)).await?.items;
+        Ok(newest_first.into_iter().rev().collect())
     }
 
-    /// Ends a job that waits; asks for the end of one that runs. Everything below it goes with it: children and theirs.
-    ///
-    /// ```
-    /// # use redrive::{Cancelled, Redrive, State, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let redrive = Redrive::open("sqlite::memory:").await?;
-    /// let id = redrive.enqueue(Welcome).await?.id();
-    /// assert_eq!(redrive.cancel(id).await?, Cancelled::Done);
-    /// assert_eq!(redrive.cancel(id).await?, Cancelled::Ended(State::Cancelled));
-    /// # Ok(()) }
-    /// ```
-    pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
-        let answer = self.backend().cancel(vec![id]).await?.pop().unwrap_or(Cancelled::NotFound);
-        if answer == Cancelled::Done
-            && let Some(parent) = self.get(id).await?.and_then(|job| job.parent)
-        {
-            self.backend().resume(vec![parent.id]).await?;
-        }
-        Ok(answer)
-    }
-
-    /// The steps that a job has remembered, from place `from` on.
+    /// Reads up to `limit` stored steps of a job, starting at place `from`.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, Task};
@@ -276,66 +276,8 @@ impl Redrive {
     /// ```
     pub async fn steps(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, Error> {
         let steps = self.backend().recall(id, from, limit).await?;
-        // The marks of races behind them are of no use to anyone but a replay.
+        // Only a replay needs the records of completed races.
         Ok(steps.into_iter().filter(|step| step.place < RACE_PLACES).collect())
-    }
-
-    /// Pauses a job: one that waits for its time is set aside at once, one that runs makes no further attempt.
-    ///
-    /// ```
-    /// # use redrive::{Hold, Redrive, State, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let redrive = Redrive::open("sqlite::memory:").await?;
-    /// let id = redrive.enqueue(Welcome).await?.id();
-    /// assert_eq!(redrive.pause_job(id).await?, Hold::Done(State::Waiting));
-    /// assert_eq!(redrive.resume_job(id).await?, Hold::Done(State::Pending));
-    /// # Ok(()) }
-    /// ```
-    pub async fn pause_job(&self, id: JobId) -> Result<Hold, Error> {
-        Ok(self.backend().hold(vec![id]).await?.pop().unwrap_or(Hold::NotFound))
-    }
-
-    /// Lets a paused job go on.
-    pub async fn resume_job(&self, id: JobId) -> Result<Hold, Error> {
-        Ok(self.backend().unhold(vec![id]).await?.pop().unwrap_or(Hold::NotFound))
-    }
-
-    /// Removes a dead job with its log.
-    ///
-    /// ```
-    /// # use redrive::{Discarded, Redrive, State, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let redrive = Redrive::open("sqlite::memory:").await?;
-    /// let id = redrive.enqueue(Welcome).await?.id();
-    /// assert_eq!(redrive.discard(id).await?, Discarded::NotDead(State::Pending));
-    /// # Ok(()) }
-    /// ```
-    pub async fn discard(&self, id: JobId) -> Result<Discarded, Error> {
-        let answer = self.backend().discard(vec![id]).await?.pop();
-        Ok(answer.unwrap_or(Discarded::NotFound))
-    }
-
-    /// Stops claims from a queue, or from all; what is running goes on.
-    ///
-    /// ```
-    /// # use redrive::{Queue, Redrive};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let redrive = Redrive::open("sqlite::memory:").await?;
-    /// let mail = Queue::new("mail")?;
-    /// redrive.pause(Some(&mail)).await?;
-    /// // While it is paused, jobs may be enqueued, and none is claimed.
-    /// redrive.resume(Some(&mail)).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn pause(&self, queue: Option<&Queue>) -> Result<(), Error> {
-        self.set_paused(queue, Some(Vec::new())).await
-    }
-
-    /// Allows claims again.
-    pub async fn resume(&self, queue: Option<&Queue>) -> Result<(), Error> {
-        self.set_paused(queue, None).await
     }
 
     /// The store itself.
@@ -343,50 +285,42 @@ impl Redrive {
         &self.inner.backend
     }
 
-    /// Lets the store prepare for a job that will come in a transaction.
-    pub(crate) async fn expect(&self, job: &redrive_core::NewJob) -> Result<(), Error> {
+    /// Lets the store prepare for a job that a transaction is about to enqueue.
+    pub(crate) async fn prepare_store_for(&self, job: &redrive_core::NewJob) -> Result<(), Error> {
         #[cfg(feature = "postgres")]
         if let Some(store) = &self.inner.postgres {
-            store.expect(std::slice::from_ref(job)).await?;
+            store.register_lanes(std::slice::from_ref(job)).await?;
         }
         let _ = job;
         Ok(())
     }
 
-    /// The store as one on Postgres.
+    /// The store, if it is on Postgres.
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres(&self) -> Result<&PostgresStore, Error> {
         let other =
-            || Error::Address("only a store on Postgres works inside transactions of others".to_owned());
+            || Error::Address("this call needs a store on Postgres; open one with postgres://…".to_owned());
         self.inner.postgres.as_ref().ok_or_else(other)
     }
 
-    /// The store as one on SQLite.
+    /// The store, if it is on SQLite.
     #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite(&self) -> Result<&SqliteStore, Error> {
-        let other = || Error::Address("only a store on SQLite runs transactions for others".to_owned());
+        let other =
+            || Error::Address("this call needs a store on SQLite; open one with sqlite:FILE".to_owned());
         self.inner.sqlite.as_ref().ok_or_else(other)
     }
 
-    async fn set_paused(&self, queue: Option<&Queue>, value: Option<Vec<u8>>) -> Result<(), Error> {
-        let id = queue.map_or(EVERY_QUEUE, Queue::as_str).to_owned();
-        self.backend().write(Change { kind: PAUSED.to_owned(), id, expect: Expect::Any, value }).await?;
-        Ok(())
-    }
-
-    /// The reference of a policy, which is in the store when this returns.
+    /// Writes a policy to the store, unless it is already there, and returns its reference.
     pub(crate) async fn store_policy(&self, policy: &Policy) -> Result<PolicyRef, Error> {
-        let reference = PolicyRef::inline(policy);
-        if !self.stored().contains(&reference) {
-            catalog::put_inline(&**self.backend(), policy).await?;
-            self.stored().insert(reference.clone());
-        }
-        Ok(reference)
+        Ok(self.inner.inline_policies.put(&**self.backend(), policy, wall_clock()).await?)
     }
+}
 
-    fn stored(&self) -> std::sync::MutexGuard<'_, HashSet<PolicyRef>> {
-        self.inner.stored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The time of this machine. Its callers tolerate an error of some hours.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 impl fmt::Debug for Redrive {

@@ -1,4 +1,4 @@
-//! What a handler gets to see: its attempt, the store it came from, and the state of its worker.
+//! The context of a handler: its attempt, a handle on the store, and the state of its worker.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use redrive_core::Timestamp;
 
 use crate::durable::History;
-use crate::schedule::entry::occurrence_of;
+use crate::schedule::record::occurrence_of;
 use crate::trace::Trace;
 use crate::{JobError, Redrive};
 
-/// What an attempt gets to see. It derefs to the engine's own context: `cx.job`, `cx.timeout`, `cx.note(…)`,
-/// `cx.cancelled()` and `cx.is_cancelled()` are there.
+/// The context of an attempt, which each handler receives. It derefs to the context of the engine, with `cx.job`, `cx.timeout`,
+/// `cx.note(…)`, `cx.cancelled()` and `cx.is_cancelled()`.
 ///
-/// Cloning it is cheap; a clone may go to what the handler starts elsewhere.
+/// Clones are cheap. A handler can pass one to a task that it spawns.
 #[derive(Clone)]
 pub struct Context {
     attempt: redrive_worker::Context,
     redrive: Redrive,
     states: Arc<States>,
-    /// What the job has done in earlier attempts.
+    /// The steps that earlier attempts have stored.
     pub(crate) history: Arc<History>,
 }
 
@@ -38,7 +38,7 @@ impl Context {
         Self { attempt, redrive, states, history: Arc::new(history) }
     }
 
-    /// The store that the job came from, to enqueue more; what is enqueued through this belongs to the job's trace.
+    /// A handle on the store of the job. Jobs that are enqueued with it join the trace of this job.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -47,7 +47,7 @@ impl Context {
     /// async fn welcome(job: Welcome, cx: Context) -> Result<(), JobError> {
     ///     let day = std::time::Duration::from_secs(24 * 60 * 60);
     ///     let key = format!("remind-{}", job.user);
-    ///     // The key makes it one job, however often the handler is repeated.
+    ///     // The key makes it one job, even if the handler runs several times.
     ///     cx.redrive().enqueue(Remind { user: job.user }).key(&key).delay(day).await?;
     ///     Ok(())
     /// }
@@ -56,7 +56,7 @@ impl Context {
         &self.redrive
     }
 
-    /// The occurrence of a schedule that the job was enqueued for, if it was: when it should have run.
+    /// The time at which the schedule of this job was due. None if no schedule enqueued the job.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -72,14 +72,14 @@ impl Context {
         self.job.key.as_ref().and_then(occurrence_of)
     }
 
-    /// The job's place in its trace as a W3C `traceparent`, to send along with calls of others.
+    /// The trace of the job as a W3C `traceparent`, to send with calls to other services.
     pub fn traceparent(&self) -> String {
         Trace::of(self.job.id, self.job.metadata.as_deref()).to_string()
     }
 
-    /// What was given to the worker with [`crate::TaskWorker::state`], by its type.
+    /// The value of type `S` that [`crate::TaskWorker::state`] gave to the worker.
     ///
-    /// Without it the attempt fails, and is retried: a worker that was started with it will do better.
+    /// If the worker has none, the error fails the attempt. It is retried, and another worker may have the value.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -100,7 +100,7 @@ impl Context {
     pub fn state<S: Send + Sync + 'static>(&self) -> Result<Arc<S>, JobError> {
         self.states.get().ok_or_else(|| {
             JobError::fail(format_args!(
-                "this worker has no state of type {}; give it one with TaskWorker::state",
+                "this worker has no state of type {}; add it with TaskWorker::state",
                 type_name::<S>()
             ))
         })
@@ -120,12 +120,12 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Values by their type.
+/// One value for each type.
 #[derive(Clone, Default)]
 pub(crate) struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
-    /// Puts a value in place of one of the same type.
+    /// Adds a value, or replaces the value of the same type.
     pub(crate) fn put<S: Send + Sync + 'static>(&mut self, value: S) {
         self.0.insert(TypeId::of::<S>(), Arc::new(value));
     }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_told_apart_by_type_and_the_last_of_a_type_counts() {
+    fn the_last_value_of_each_type_is_kept() {
         let mut states = States::default();
         states.put(1_u8);
         states.put("text");

@@ -1,4 +1,8 @@
-//! An enqueue with its options.
+//! Enqueues a task with its options.
+
+mod batch;
+mod middleware;
+mod result;
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -15,12 +19,16 @@ use redrive_core::{
 use tracing::Instrument as _;
 
 #[cfg(feature = "postgres")]
-use crate::bodies::Confirmations;
+use crate::bodies::BodyConfirmations;
 use crate::trace::{Trace, enqueue_span};
-use crate::{EnqueuedJob, Error, Redrive, Task, json};
+use crate::{Error, Redrive, Task, json};
 
-/// A task on its way into the store; awaiting it enqueues. What is illegal is reported then, by name.
-#[must_use = "a task is enqueued when this is awaited"]
+pub use batch::IntoEnqueue;
+pub use middleware::EnqueueMiddleware;
+pub use result::{BatchConflict, Conflict, EnqueuedJob};
+
+/// An enqueue of a task. Set options, then await it. An invalid option is reported then. See [`Redrive::enqueue`].
+#[must_use = "the task is enqueued only when this is awaited"]
 #[derive(Debug)]
 pub struct Enqueue {
     redrive: Redrive,
@@ -52,12 +60,12 @@ impl Enqueue {
         }
     }
 
-    /// The same enqueue through another handle.
-    pub(crate) fn through(self, redrive: &Redrive) -> Self {
+    /// The same enqueue with another handle.
+    pub(crate) fn with_handle(self, redrive: &Redrive) -> Self {
         Self { redrive: redrive.clone(), ..self }
     }
 
-    /// Puts it into a queue; "default" otherwise.
+    /// Sets the queue. The default is "default".
     ///
     /// ```
     /// # use redrive::{Policy, Priority, Redrive, Task};
@@ -76,18 +84,19 @@ impl Enqueue {
         self.set(queue.parse(), |draft, queue| draft.queue = queue)
     }
 
-    /// Files it under a tenant.
+    /// Sets the tenant. The default is the empty tenant.
     pub fn tenant(self, tenant: &str) -> Self {
         self.set(tenant.parse(), |draft, tenant| draft.tenant = tenant)
     }
 
-    /// From 0 to 9, higher ones first; 5 otherwise.
+    /// Sets the priority, from 0 to 9. Jobs with a higher priority are claimed first. The default is 5.
     pub fn priority(self, priority: u8) -> Self {
         self.set(Priority::new(priority), |draft, priority| draft.priority = priority)
     }
 
-    /// Makes the enqueue repeatable: as long as the job is kept, the same task under the same key finds it again. A different
-    /// task, queue, priority or policy under the same key is an [`Error::Conflict`], and is not enqueued.
+    /// Sets the idempotency key, which makes it safe to repeat the enqueue: while the job is kept, enqueuing the same task with
+    /// the same key returns the same job. If the task, queue, priority or policy differs, nothing is enqueued and the result is an
+    /// [`Error::Conflict`].
     ///
     /// ```
     /// # use redrive::{EnqueuedJob, Error, Redrive, Task};
@@ -109,8 +118,8 @@ impl Enqueue {
         self.set(key.parse(), |draft, key| draft.key = Some(key))
     }
 
-    /// Makes it the only job of its kind under `key` that has not ended: as long as there is one, that is the answer.
-    /// Retries and redrives are never held up by it.
+    /// Sets a unique key: at most one live job of this kind has the key. Until that job has ended, an enqueue with the key returns
+    /// it. Retries and redrives ignore the key.
     ///
     /// ```
     /// # use redrive::{EnqueuedJob, Redrive, Task};
@@ -129,7 +138,8 @@ impl Enqueue {
         self.unique_by(key, UniqueRule::Live)
     }
 
-    /// For `span` from the first enqueue on, the same kind under the same key finds the first job, whatever became of it.
+    /// Sets a unique key for a time: within `span` of the first enqueue, an enqueue of this kind with this key returns the first
+    /// job, even if it has ended.
     ///
     /// ```
     /// # use redrive::{EnqueuedJob, Redrive, Task};
@@ -147,7 +157,8 @@ impl Enqueue {
         self.unique_by(key, UniqueRule::For(span))
     }
 
-    /// Replaces the job of its kind under `key` as long as that has not started: its payload, and when it is due.
+    /// Sets a unique key with replacement: if a job of this kind with this key has not started yet, the enqueue replaces its
+    /// payload and due time.
     ///
     /// ```
     /// # use redrive::{EnqueuedJob, Redrive, Task};
@@ -164,7 +175,7 @@ impl Enqueue {
         self.unique_by(key, UniqueRule::Replace)
     }
 
-    /// Runs once `quiet` has passed without another enqueue of its kind under `key`; the last payload counts.
+    /// Runs the job once `quiet` has passed without another enqueue of this kind with this key. Each enqueue replaces the payload.
     ///
     /// ```
     /// # use redrive::{EnqueuedJob, Redrive, Task};
@@ -187,19 +198,19 @@ impl Enqueue {
         self.set(key.parse(), |draft, key| draft.unique = Some(Unique { key, rule }))
     }
 
-    /// Runs it no earlier than after `delay`.
+    /// Makes the job due after `delay`.
     pub fn delay(self, delay: Duration) -> Self {
         self.set(Ok(Start::After(delay)), |draft, start| draft.start = start)
     }
 
-    /// Runs it no earlier than at `instant`.
+    /// Makes the job due at `instant`, by the clock of the store.
     ///
     /// ```
     /// # use redrive::{Redrive, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Welcome;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let redrive = Redrive::open("sqlite::memory:").await?;
-    /// // The clock of the store counts: it may be another machine's.
+    /// // The store may be on another machine, so use its clock.
     /// let now = redrive.backend().stats().await?.now;
     /// let in_an_hour = now.after(std::time::Duration::from_secs(60 * 60));
     /// redrive.enqueue(Welcome).run_at(in_an_hour).await?;
@@ -209,38 +220,36 @@ impl Enqueue {
         self.set(Ok(Start::At(instant)), |draft, start| draft.start = start)
     }
 
-    /// Ends each attempt after `timeout`.
+    /// Sets the longest time that an attempt may take.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.set(Ok(timeout), |draft, timeout| draft.timeout = Some(timeout))
     }
 
-    /// Keeps a text beside the payload.
+    /// Stores a text with the job. redrive does not interpret it, except for [`Enqueue::traceparent`].
     pub fn metadata(self, metadata: impl Into<String>) -> Self {
         self.set(Ok(metadata.into()), |draft, metadata| draft.metadata = Some(metadata))
     }
 
-    /// Makes it part of a trace, given as a W3C `traceparent`: the spans around its enqueue and its handler name that
-    /// trace's id.
+    /// Adds the job to a trace, given as a W3C `traceparent`. The spans of its enqueue and its handler have the id of that trace.
     ///
-    /// It is carried in the metadata, as the member `traceparent` of a JSON object; what else is in that object stays as
-    /// it is, and metadata of another form is refused. A member of that name that the caller has put there itself counts
-    /// as well. Otherwise a job belongs to the trace of the handler whose [`crate::Context::redrive`] enqueued it, or to
-    /// one of its own, whose id is the job's.
+    /// The trace is stored in the metadata, as the member `traceparent` of a JSON object. Other members stay, and metadata that is
+    /// not a JSON object is rejected. The caller may also put this member into the metadata directly. Without it a job joins the
+    /// trace of the handler whose [`crate::Context::redrive`] enqueued it, or else starts a trace whose id is the id of the job.
     pub fn traceparent(self, traceparent: &str) -> Self {
         self.set(Trace::parse(traceparent), |draft, trace| draft.trace = Some(trace))
     }
 
-    /// Tries again by `policy` instead of the task's own.
+    /// Sets the policy for retries. The default is [`Task::policy`].
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Whether it has an idempotency key or a unique key.
+    /// Whether the task has an idempotency key or a unique key.
     pub(crate) fn has_key(&self) -> bool {
         self.draft.as_ref().is_ok_and(|draft| draft.key.is_some() || draft.unique.is_some())
     }
 
-    /// Puts a legal value into the draft; the first illegal one is kept for when this is awaited.
+    /// Sets a valid value. Keeps the error for the first invalid one, to report it when this is awaited.
     pub(crate) fn set<V>(mut self, value: Result<V, Invalid>, put: impl FnOnce(&mut Draft, V)) -> Self {
         match (&mut self.draft, value) {
             (Ok(draft), Ok(value)) => put(draft, value),
@@ -250,8 +259,8 @@ impl Enqueue {
         self
     }
 
-    /// Enqueues it inside a transaction of tokio-postgres' on the store's database: with its commit it is there, and
-    /// rolled back it never was.
+    /// Enqueues the task inside a transaction of `tokio-postgres` on the store's database. The job exists once the transaction is
+    /// committed.
     ///
     /// ```no_run
     /// # use redrive::{Redrive, Task};
@@ -271,12 +280,11 @@ impl Enqueue {
     ) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
-        let enqueued =
-            redrive.postgres()?.enqueue_in(transaction, vec![job.clone()]).instrument(span).await?;
-        redrive.confirm_before_commit(&job, only(enqueued)?).await
+        let results = redrive.postgres()?.enqueue_in(transaction, vec![job.clone()]).instrument(span).await?;
+        redrive.confirm_before_commit(&job, single(results)?).await
     }
 
-    /// Enqueues it inside a transaction of sqlx's on the store's database; pass `&mut *transaction`.
+    /// Enqueues the task inside a transaction of `sqlx` on the store's database. Pass `&mut *transaction`.
     #[cfg(feature = "sqlx")]
     pub async fn enqueue_in_sqlx(
         self,
@@ -284,29 +292,29 @@ impl Enqueue {
     ) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.job().await?;
         let span = enqueue_span(&job);
-        let enqueued =
+        let results =
             redrive.postgres()?.enqueue_in_sqlx(transaction, vec![job.clone()]).instrument(span).await?;
-        redrive.confirm_before_commit(&job, only(enqueued)?).await
+        redrive.confirm_before_commit(&job, single(results)?).await
     }
 
-    async fn send(self) -> Result<EnqueuedJob, Error> {
+    async fn run(self) -> Result<EnqueuedJob, Error> {
         let (redrive, job) = self.draft_job().await?;
-        let job = redrive.pass_middleware(job).await?;
+        let job = redrive.run_enqueue_middleware(job).await?;
         let span = enqueue_span(&job);
-        Ok(only(redrive.add(vec![job]).instrument(span).await?)??)
+        Ok(single(redrive.enqueue_jobs(vec![job]).instrument(span).await?)??)
     }
 
-    /// The job as it was admitted, whose policy is in the store when this returns.
+    /// The job after the enqueue middleware, with its policy and large payload stored.
     pub(crate) async fn job(self) -> Result<(Redrive, NewJob), Error> {
         let (redrive, job) = self.draft_job().await?;
-        let job = redrive.admit(job).await?;
+        let job = redrive.prepare_job(job).await?;
         Ok((redrive, job))
     }
 
-    /// The job before anyone could change or refuse it.
+    /// The job before the enqueue middleware, with its policy stored.
     pub(crate) async fn draft_job(self) -> Result<(Redrive, NewJob), Error> {
         let mut draft = self.draft?;
-        draft.join(self.redrive.trace)?;
+        draft.add_trace(self.redrive.trace)?;
         let policy = self.redrive.store_policy(&self.policy).await?;
         let mut job = NewJob {
             queue: draft.queue,
@@ -327,23 +335,26 @@ impl Enqueue {
 }
 
 impl Redrive {
-    /// Notes which job has the large payload of an enqueue in a transaction that someone else will commit. Rolled back, that
-    /// job does not name the payload, which is removed then.
+    /// Records which job uses the large payload of an enqueue in a transaction that the caller commits. If the caller rolls it
+    /// back, no job refers to the payload, and the collector deletes it.
     #[cfg(feature = "postgres")]
     async fn confirm_before_commit(
         &self,
         job: &NewJob,
-        answer: store::Enqueued,
+        result: store::EnqueueResult,
     ) -> Result<EnqueuedJob, Error> {
-        let mut bodies = Confirmations::default();
-        bodies.note(job, answer);
-        self.confirm(bodies).await;
-        Ok(EnqueuedJob::of(answer, job)?)
+        let mut bodies = BodyConfirmations::default();
+        bodies.add(job, result);
+        self.confirm_bodies(bodies).await;
+        Ok(EnqueuedJob::of(result, job)?)
     }
 }
 
-fn only<A>(mut answers: Vec<A>) -> Result<A, Error> {
-    answers.pop().ok_or_else(|| StoreError::Failed("the store gave no answer to an enqueue".into()).into())
+/// The result of the only job in a batch.
+fn single<R>(mut results: Vec<R>) -> Result<R, Error> {
+    results
+        .pop()
+        .ok_or_else(|| StoreError::Failed("the store returned no result for an enqueue".into()).into())
 }
 
 impl Draft {
@@ -366,12 +377,12 @@ impl Draft {
         })
     }
 
-    /// Makes it part of the trace that it was given, or else of the one that it comes from: that one is left out where
-    /// the caller keeps metadata of its own.
-    fn join(&mut self, origin: Option<Trace>) -> Result<(), Invalid> {
-        let origin = origin.filter(|_| self.metadata.is_none());
-        if let Some(trace) = self.trace.or(origin) {
-            self.metadata = Some(trace.carry(self.metadata.take())?);
+    /// Adds the trace that the caller set, or else the trace of the handler that enqueues the job. The latter is left out if the
+    /// caller set metadata.
+    fn add_trace(&mut self, handler: Option<Trace>) -> Result<(), Invalid> {
+        let handler = handler.filter(|_| self.metadata.is_none());
+        if let Some(trace) = self.trace.or(handler) {
+            self.metadata = Some(trace.add_to(self.metadata.take())?);
         }
         Ok(())
     }
@@ -382,6 +393,6 @@ impl IntoFuture for Enqueue {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        Box::pin(self.run())
     }
 }

@@ -1,67 +1,67 @@
-//! What goes wrong around jobs, and what a handler may say about one.
+//! The errors of the library's calls, and the error that a handler returns.
 
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::{Failure, Fault, Invalid, Outcome, Panic, StoreError};
+use redrive_core::{Failure, FailureKind, Invalid, Outcome, Panic, StoreError};
 
 use crate::{BatchConflict, Conflict};
 
-/// Why a call did not work.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store could not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
-    /// A value is not legal.
+    /// A value is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The worker could not work.
+    /// The worker failed.
     #[error(transparent)]
     Worker(#[from] redrive_worker::WorkerError),
     /// The payload cannot be written as JSON.
     #[error("the payload of a {kind} cannot be written as JSON")]
     Payload {
-        /// The task's kind.
+        /// The kind of the task, or "signal" for the value of a signal.
         kind: &'static str,
-        /// Why.
+        /// The error of the serializer.
         source: serde_json::Error,
     },
     /// The idempotency key belongs to a job with a different task. The task was not enqueued.
     ///
-    /// In a transaction nothing else is undone: whoever returns the error rolls back, and whoever handles it may go on.
+    /// Inside a transaction everything else stays: return the error to roll back, or handle it and continue.
     #[error(transparent)]
     Conflict(#[from] Conflict),
     /// Some tasks of a batch have keys that belong to different tasks. All other tasks were enqueued.
     #[error(transparent)]
     BatchConflict(#[from] BatchConflict),
-    /// A middleware refused the job; see [`crate::Redrive::with_enqueue`].
+    /// An enqueue middleware refused the job. See [`crate::EnqueueMiddleware`].
     #[error("the job was refused: {0}")]
     Refused(String),
-    /// Code of the caller panicked: a closure passed to a transaction, an enqueue middleware, a serializer. Nothing that
-    /// it did in a transaction is kept.
+    /// Code of the caller panicked: a closure passed to a transaction, an enqueue middleware or a serializer. A
+    /// transaction in which it ran was rolled back.
     #[error(transparent)]
     Panicked(#[from] Panic),
     /// A large payload could not be put into the object store.
     #[cfg(feature = "bodies")]
     #[error("the payload is too large for a row, and could not be put into the object store")]
     Body(#[from] redrive_bodies::PutError),
-    /// A move cannot be made, or not so; the message says what to do.
+    /// A move between stores is not possible. The message says what to do.
     #[error("{0}")]
     Move(String),
-    /// The address names no store that this build knows.
+    /// The address does not name a store that this build knows, or the store cannot do what the call needs.
     #[error("{0}")]
     Address(String),
 }
 
 impl Error {
-    /// The refusal of a job, with what its caller should read.
+    /// Refuses a job, from an enqueue middleware. The caller of the enqueue gets the reason.
     pub fn refused(why: impl fmt::Display) -> Self {
         Self::Refused(why.to_string())
     }
 }
 
-/// A store reports a panic of the caller's closure as its own failure.
+/// A store reports a panic in the caller's closure as a failure of its own. It becomes [`Error::Panicked`].
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
@@ -74,27 +74,27 @@ impl From<StoreError> for Error {
     }
 }
 
-/// What went wrong in a transaction on the store's own file; whether it may pass is told apart.
+/// Lets a closure of [`crate::Redrive::transact`] use `?`. The error says whether a repeat may succeed.
 #[cfg(feature = "sqlite")]
 impl From<redrive_store_sqlite::rusqlite::Error> for Error {
     fn from(error: redrive_store_sqlite::rusqlite::Error) -> Self {
-        Self::Store(redrive_store_sqlite::sort(error))
+        Self::Store(redrive_store_sqlite::store_error(error))
     }
 }
 
-/// What went wrong in a transaction on the store's own database; whether it may pass is told apart.
+/// Lets a closure of [`crate::Redrive::transact_postgres`] use `?`. The error says whether a repeat may succeed.
 #[cfg(feature = "postgres")]
 impl From<redrive_store_postgres::tokio_postgres::Error> for Error {
     fn from(error: redrive_store_postgres::tokio_postgres::Error) -> Self {
-        Self::Store(redrive_store_postgres::sort(error))
+        Self::Store(redrive_store_postgres::store_error(error))
     }
 }
 
-/// How an attempt ended that did not succeed.
+/// The error of a handler: how its attempt ended if it did not succeed.
 ///
 /// `?` turns any error into a failure that is retried: every `std::error::Error` that is `Send + Sync + 'static`,
-/// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and texts. The job keeps the error's text with all its causes. An error that
-/// borrows, for example that of a poisoned lock, needs a `map_err(JobError::fail)`.
+/// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and texts. The job stores the text of the error with all its causes. An error
+/// that borrows, for example the error of a poisoned lock, needs a `map_err(JobError::fail)`.
 ///
 /// `JobError` does not implement `std::error::Error`. A function that returns `anyhow::Error` therefore cannot turn a
 /// [`JobError::reject`] into an ordinary error with `?`.
@@ -114,13 +114,14 @@ impl From<redrive_store_postgres::tokio_postgres::Error> for Error {
 pub struct JobError(pub(crate) Outcome);
 
 impl JobError {
-    /// Failed; another attempt may succeed. The text is that of `{error:#}`, which for `anyhow::Error` has all causes.
+    /// The attempt failed. Another attempt may succeed. The job stores the text of `{error:#}`, which for `anyhow::Error` has all
+    /// causes.
     pub fn fail(error: impl fmt::Display) -> Self {
         Self(Outcome::fail(format_args!("{error:#}")))
     }
 
-    /// Failed, and no further attempt can help: dead at once. The text is that of `{error:#}`, which for `anyhow::Error` has
-    /// all causes.
+    /// The attempt failed, and no further attempt can help. The job is dead at once. It stores the text of `{error:#}`, which for
+    /// `anyhow::Error` has all causes.
     ///
     /// ```
     /// use anyhow::Context as _;
@@ -137,7 +138,8 @@ impl JobError {
         Self(Outcome::reject(format_args!("{error:#}")))
     }
 
-    /// Failed, and the other side asked to be left alone for `wait`: never retried earlier.
+    /// The attempt failed, and the next one must not start before `wait` has passed, for example because a server sent
+    /// `Retry-After`.
     ///
     /// ```
     /// use redrive::JobError;
@@ -155,7 +157,7 @@ impl JobError {
         Self(Outcome::retry_after(format_args!("{error:#}"), wait))
     }
 
-    /// Nothing failed; run again after `wait`. Costs no attempt.
+    /// Nothing failed. The job runs again after `wait`. This costs no attempt.
     ///
     /// ```
     /// use std::time::Duration;
@@ -174,12 +176,11 @@ impl JobError {
         Self(Outcome::Snooze(wait))
     }
 
-    /// Ended by request.
+    /// The handler stopped because someone cancelled the job. The job ends as cancelled, and no further attempt follows.
     pub fn cancelled() -> Self {
         Self(Outcome::Cancelled)
     }
 
-    /// The same error once more.
     pub(crate) fn copy(&self) -> Self {
         Self(self.0.clone())
     }
@@ -191,15 +192,15 @@ impl fmt::Display for JobError {
     }
 }
 
-// A bound on `std::error::Error` would leave out `anyhow::Error` and boxed errors, which do not implement it. This one covers them,
-// and does not overlap with `From<JobError> for JobError` as long as `JobError` is no `std::error::Error`.
+// `anyhow::Error` and boxed errors do not implement `std::error::Error`, so a bound on that trait would leave them out. This bound
+// covers them. It does not overlap with `From<JobError> for JobError`, because `JobError` does not implement `std::error::Error`.
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for JobError {
     fn from(error: E) -> Self {
-        Self(Outcome::Fail(Failure::new(Fault::Error, chain(&*error.into()))))
+        Self(Outcome::Fail(Failure::new(FailureKind::Error, chain(&*error.into()))))
     }
 }
 
-/// An error with its causes, since only its text is kept.
+/// The text of an error with all its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -216,7 +217,7 @@ mod tests {
 
     use anyhow::Context as _;
 
-    /// The outcome that `?` makes of an error.
+    /// The outcome that `?` turns an error into.
     fn outcome_of<E>(error: E) -> Outcome
     where
         JobError: From<E>,
@@ -247,12 +248,12 @@ mod tests {
             (outcome_of("a text"), "a text".to_owned()),
         ];
         for (outcome, text) in cases {
-            assert_eq!(outcome, Outcome::Fail(Failure::new(Fault::Error, text)));
+            assert_eq!(outcome, Outcome::Fail(Failure::new(FailureKind::Error, text)));
         }
     }
 
     #[test]
-    fn the_question_mark_passes_a_job_error_on() {
+    fn the_question_mark_does_not_change_a_job_error() {
         assert_eq!(outcome_of(JobError::reject("no")), Outcome::reject("no"));
         assert_eq!(
             outcome_of(JobError::snooze(Duration::from_secs(1))),

@@ -1,4 +1,4 @@
-//! Reads and writes values whose serde implementations users wrote. A panic in one is an error like any other.
+//! Converts payloads, outputs and signals to and from JSON, and catches panics in the serde code of the caller.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use redrive_core::panics::catch;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, Error as _};
 
-/// Reads a value. `kind` names it if its Deserialize panics.
+/// Reads a value. A panic in its Deserialize becomes an error that names `kind`.
 pub(crate) fn read<T: DeserializeOwned>(
     kind: impl fmt::Display,
     json: &[u8],
@@ -15,7 +15,7 @@ pub(crate) fn read<T: DeserializeOwned>(
     catch_read(kind, json).unwrap_or_else(|panic| Err(serde_json::Error::custom(panic)))
 }
 
-/// Reads a value, with a panic apart from other errors.
+/// Reads a value, and returns a panic in its Deserialize separately from other errors.
 pub(crate) fn catch_read<T: DeserializeOwned>(
     kind: impl fmt::Display,
     json: &[u8],
@@ -23,7 +23,7 @@ pub(crate) fn catch_read<T: DeserializeOwned>(
     catch(format_args!("the Deserialize of a {kind}"), || serde_json::from_slice(json))
 }
 
-/// Writes a value, with a panic apart from other errors. `kind` names the value if its Serialize panics.
+/// Writes a value, and returns a panic in its Serialize, which names `kind`, separately from other errors.
 pub(crate) fn catch_write<T: Serialize + ?Sized>(
     kind: impl fmt::Display,
     value: &T,

@@ -1,5 +1,5 @@
-//! Durable jobs and retries. Work that may fail runs until it succeeds or its policy says stop, survives crashes, and
-//! leaves evidence of each failed attempt.
+//! Durable jobs and retries. A job runs until it succeeds or its policy allows no further attempt. It survives crashes, and every
+//! failed attempt is logged.
 //!
 //! ```
 //! use redrive::{Context, Redrive, Task};
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! Without durability the same policies drive [`retry()`]:
+//! [`retry()`] uses the same policies without a store:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -52,92 +52,105 @@
 //! # }
 //! ```
 
-mod admit;
-mod answer;
-mod batch;
+mod address;
 mod bodies;
 mod client;
 mod context;
-mod doctor;
 mod durable;
-mod ending;
 mod enqueue;
 mod error;
-mod event;
-mod handle;
 mod json;
-mod limit;
-mod middleware;
-mod migrate;
-mod open;
-mod operate;
-mod prepare;
+mod maintenance;
+mod operator_actions;
+mod queue_limits;
 mod result;
 pub mod schedule;
 mod shutdown;
-pub mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
-#[cfg(feature = "sqlite")]
-mod transact;
-#[cfg(feature = "postgres")]
-mod transact_postgres;
+mod transactions;
 mod transfer;
+mod unused_policies;
 mod worker;
 
-pub use admit::EnqueueMiddleware;
-pub use answer::{BatchConflict, Conflict, EnqueuedJob};
-pub use batch::IntoEnqueue;
+pub use address::{check_address, is_shared, mask_password};
 #[cfg(feature = "bodies")]
 pub use bodies::INLINE_BYTES_MAX;
 pub use client::Redrive;
 pub use context::Context;
-pub use doctor::doctor;
 pub use durable::{
-    Arm, AwaitSignal, AwaitSignalUntil, ChildError, CollectAll, Determinism, FanOut, Select, Sleep,
+    AwaitSignal, AwaitSignalUntil, ChildError, CollectAll, Determinism, FanOut, Select, SelectArm, Sleep,
 };
-pub use ending::End;
-pub use enqueue::Enqueue;
+pub use enqueue::{BatchConflict, Conflict, Enqueue, EnqueueMiddleware, EnqueuedJob, IntoEnqueue};
 pub use error::{Error, JobError};
-pub use event::Event;
-pub use middleware::{Middleware, Next};
-pub use migrate::migrate;
-pub use open::{check_address, is_shared, shown};
-pub use prepare::Prepared;
-pub use result::{ResultError, Waiting};
-pub use schedule::{Missed, Schedule, Scheduled};
+pub use maintenance::{doctor, migrate};
+pub use result::{AwaitResult, ResultError};
+pub use schedule::{MissedRuns, Schedule, ScheduleChange, ScheduleInfo};
 pub use shutdown::shutdown_signal;
 pub use task::Task;
-#[cfg(feature = "sqlite")]
-pub use transact::SqliteTransaction;
 #[cfg(feature = "postgres")]
-pub use transact_postgres::PostgresTransaction;
-pub use transfer::{LeftBehind, Move, Moved, Progress, lift};
-pub use worker::TaskWorker;
+pub use transactions::PostgresTransaction;
+pub use transactions::PreparedTask;
+#[cfg(feature = "sqlite")]
+pub use transactions::SqliteTransaction;
+pub use transfer::{MoveProgress, MoveResult, StoreMove, UnmovedJob, lift_seals};
+pub use worker::{EndedJob, Event, Middleware, Next, TaskWorker};
 
 #[cfg(feature = "bodies")]
 pub use redrive_bodies::PutError;
 pub use redrive_core::policy::{self, presets};
-pub use redrive_core::quota::{Bounds, Order, Partition, Quota, Rate};
-pub use redrive_core::steps::{Await, Forgotten, Hold, Parent, Signal, Signalled, Step, StepKind};
+pub use redrive_core::queue_limits::{Limits, Order, Partition, QueueLimits, Rate};
+pub use redrive_core::steps::{
+    ForgetResult, Parent, PauseResult, Signal, SignalResult, Step, StepKind, WaitCondition,
+};
 pub use redrive_core::store::{
-    Backend, Cancelled, Cursor, Discarded, Filter, Page, PageRequest, Redriven, Retention, RunNow, Stats,
+    Backend, CancelResult, Cursor, DiscardResult, Filter, Page, PageRequest, RedriveResult, Retention,
+    RunNowResult, Stats,
 };
 pub use redrive_core::{
-    Attempt, Backoff, Clock, Deferral, DeferralScope, Eligibility, Entry, Epoch, Failure, Fault, Finding,
-    Fraction, Gravity, Idempotency, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind, ManualClock,
-    MaxAttempts, NewJob, Outcome, Panic, PartitionKey, Policy, PolicyName, PolicyRef, Priority, Queue,
-    Reason, SignalName, Start, State, StepName, StoreError, Tenant, Timestamp, Unique, UniqueKey, UniqueRule,
-    Wait, WorkerId, limits,
+    Attempt, AttemptReport, Backoff, Clock, Deferral, DeferralScope, Eligibility, Epoch, Failure,
+    FailureKind, Finding, Fraction, Idempotency, IdempotencyKey, Invalid, Jitter, Job, JobId, Kind,
+    ManualClock, MaxAttempts, NewJob, Outcome, Panic, PartitionKey, Policy, PolicyName, PolicyRef, Priority,
+    Queue, Reason, Severity, SignalName, Start, State, StepName, StoreError, Tenant, Timestamp, Unique,
+    UniqueKey, UniqueRule, Wait, WorkerId, limits,
 };
 #[cfg(feature = "macros")]
 pub use redrive_macros::Task;
 #[cfg(feature = "postgres")]
-pub use redrive_store_postgres::{Options as PostgresOptions, PostgresStore, Work, tokio_postgres};
+pub use redrive_store_postgres::{
+    Options as PostgresOptions, PostgresStore, TransactionFuture, tokio_postgres,
+};
 #[cfg(feature = "redis")]
 pub use redrive_store_redis::{Options as RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use redrive_store_sqlite::{Options as SqliteOptions, SqliteStore, rusqlite};
-pub use redrive_worker::{KeepLog, Note, Observer, Pulse, Retry, Settings, Summary, WorkerError, retry};
+pub use redrive_worker::{
+    AttemptLogging, AttemptNote, HeartbeatSource, Observer, Retry, Settings, Summary, WorkerError, retry,
+};
+
+pub mod store {
+    //! The traits of a store and the types in their signatures, for programs that call [`crate::Redrive::backend`] or implement a
+    //! store of their own.
+    //!
+    //! [`Store::enqueue`] returns an [`EnqueueResult`], in which a conflict is one of several variants. The library turns it into a
+    //! [`crate::EnqueuedJob`] or a [`crate::Conflict`].
+
+    pub use redrive_core::job::{Idempotency, Lease};
+    pub use redrive_core::lifecycle::{Event, State};
+    pub use redrive_core::records::{
+        EVERY_QUEUE, PAUSED, Precondition, Record, RecordStore, RecordWrite, WriteResult,
+    };
+    pub use redrive_core::steps::*;
+    pub use redrive_core::store::*;
+    pub use redrive_core::transfer::*;
+    pub use redrive_core::verdict::*;
+    pub use redrive_core::{Epoch, RandomSource};
+    #[cfg(feature = "postgres")]
+    pub use redrive_store_postgres::{
+        OpenTransaction as PostgresStoreTransaction, Thresholds as PostgresThresholds,
+    };
+    #[cfg(feature = "sqlite")]
+    pub use redrive_store_sqlite::Transaction as SqliteStoreTransaction;
+}

@@ -1,4 +1,4 @@
-//! Waits for a job's end and reads what it came to.
+//! Waits until a job has ended and reads its output.
 
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Redrive, Task, json};
 
-/// The first wait between two looks at a job, and the longest: each is half as long again as the one before.
-const LOOK_FIRST: Duration = Duration::from_millis(10);
-const LOOK_LAST: Duration = Duration::from_millis(500);
+/// The shortest and the longest time between two reads of the job. The time grows by half after each read.
+const POLL_MIN: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(500);
 
 impl Redrive {
-    /// Waits until a job of `T` has ended, and returns its output. Without [`Waiting::timeout`] it waits for as long as that
-    /// takes; a job that waits for a retry or for its time has not ended.
+    /// Waits until a job of `T` has ended, and returns its output. Without [`AwaitResult::timeout`] the wait has no limit. A job
+    /// that waits for a retry or for its due time has not ended.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, Task};
@@ -33,11 +33,11 @@ impl Redrive {
     /// # worker.run_until(async { answer.await.unwrap() }).await?;
     /// # Ok(()) }
     /// ```
-    pub fn result<T: Task>(&self, id: JobId) -> Waiting<T> {
-        Waiting { redrive: self.clone(), id, timeout: None, task: PhantomData }
+    pub fn result<T: Task>(&self, id: JobId) -> AwaitResult<T> {
+        AwaitResult { redrive: self.clone(), id, timeout: None, task: PhantomData }
     }
 
-    /// The output of a job of `T` if it has succeeded, and none while it has not ended.
+    /// Reads the output of a job of `T`. Returns none while the job has not ended.
     ///
     /// ```
     /// # use redrive::{Redrive, ResultError, Task};
@@ -53,7 +53,7 @@ impl Redrive {
     pub async fn output<T: Task>(&self, id: JobId) -> Result<Option<T::Output>, ResultError> {
         let job = self.backend().get(vec![id]).await?.pop().flatten().ok_or(ResultError::NotFound(id))?;
         if job.kind.as_str() != T::KIND {
-            return Err(ResultError::OtherKind { kind: job.kind, asked: T::KIND });
+            return Err(ResultError::WrongKind { kind: job.kind, expected: T::KIND });
         }
         match job.state {
             State::Pending | State::Retrying | State::Running | State::Waiting => Ok(None),
@@ -67,25 +67,25 @@ impl Redrive {
     }
 }
 
-/// A wait for the end of a job; await it, or give it a timeout first.
-#[must_use = "nothing is waited for until this is awaited"]
+/// A wait for the end of a job. Await it, or set a timeout first. See [`Redrive::result`].
+#[must_use = "the wait begins only when this is awaited"]
 #[derive(Debug)]
-pub struct Waiting<T> {
+pub struct AwaitResult<T> {
     redrive: Redrive,
     id: JobId,
     timeout: Option<Duration>,
     task: PhantomData<fn() -> T>,
 }
 
-impl<T: Task> Waiting<T> {
-    /// Gives up after `timeout`, with [`ResultError::TimedOut`]. The job goes on.
+impl<T: Task> AwaitResult<T> {
+    /// Stops waiting after `timeout`, with [`ResultError::TimedOut`]. The job continues.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
     async fn wait(self) -> Result<T::Output, ResultError> {
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut rest = LOOK_FIRST;
+        let mut poll = POLL_MIN;
         loop {
             if let Some(output) = self.redrive.output::<T>(self.id).await? {
                 return Ok(output);
@@ -94,13 +94,13 @@ impl<T: Task> Waiting<T> {
             if left == Some(Duration::ZERO) {
                 return Err(ResultError::TimedOut);
             }
-            sleep(rest.min(left.unwrap_or(Duration::MAX))).await;
-            rest = (rest * 3 / 2).min(LOOK_LAST);
+            sleep(poll.min(left.unwrap_or(Duration::MAX))).await;
+            poll = (poll * 3 / 2).min(POLL_MAX);
         }
     }
 }
 
-impl<T: Task> IntoFuture for Waiting<T> {
+impl<T: Task> IntoFuture for AwaitResult<T> {
     type Output = Result<T::Output, ResultError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -109,43 +109,45 @@ impl<T: Task> IntoFuture for Waiting<T> {
     }
 }
 
-/// Why a job has no output to give.
+/// Why a job has no output.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// It is dead; it may be given a fresh run with [`Redrive::retry_dead`].
+    /// The job is dead. [`Redrive::redrive_job`] gives it a new run.
     #[error("the job is dead: {reason}, {}", last_error.as_deref().unwrap_or("without an error"))]
     Dead {
-        /// Why.
+        /// Why it is dead.
         reason: Reason,
-        /// The last failure.
+        /// The error of its last failed attempt.
         last_error: Option<String>,
     },
-    /// It was ended by request.
+    /// The job was cancelled.
     #[error("the job was cancelled")]
     Cancelled,
-    /// There is none: it never was, or it was removed at the end of its retention.
+    /// No job has this id. It may have been removed at the end of its retention.
     #[error("there is no job {0}; it may have been removed at the end of its retention")]
     NotFound(JobId),
-    /// It is of another kind.
-    #[error("the job is a {kind}, not a {asked}; ask for its own task")]
-    OtherKind {
-        /// What it is.
+    /// The job is of another kind than `T`.
+    #[error("the job is a {kind}, not a {expected}; use the task type of {kind}")]
+    WrongKind {
+        /// The kind of the job.
         kind: Kind,
-        /// What was asked for.
-        asked: &'static str,
+        /// The kind of `T`.
+        expected: &'static str,
     },
-    /// It succeeded, and its output is not what the task now returns.
-    #[error("the job succeeded, but its output does not read as that of a {kind}; see Job::output")]
+    /// The job succeeded, but its output does not have the type that the task returns now.
+    #[error(
+        "the job succeeded, but its output cannot be read as the output of a {kind}; read it from Job::output"
+    )]
     Unreadable {
-        /// What it is.
+        /// The kind of the job.
         kind: &'static str,
-        /// Why.
+        /// The error of the deserializer.
         source: serde_json::Error,
     },
-    /// It has not ended in time, and goes on.
-    #[error("the job has not ended within the timeout; it goes on")]
+    /// The job has not ended within the timeout. It continues.
+    #[error("the job has not ended within the timeout; it continues")]
     TimedOut,
-    /// The store could not say.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,50 +1,64 @@
-//! Jobs that come back: by cron, daily or in equal steps, kept in the store and driven by every worker, each occurrence
-//! once.
+//! Schedules, which enqueue a job at each time of a cron expression or interval. The store keeps the schedules, and every worker
+//! enqueues their jobs. Each occurrence is enqueued once.
 
+mod builder;
 mod cron;
-mod draft;
-pub(crate) mod entry;
-mod missed;
-pub(crate) mod run;
-mod timing;
+pub(crate) mod driver;
+mod missed_runs;
+pub(crate) mod record;
+mod times;
 
-use redrive_core::{JobId, Kind, Queue, StoreError, Tenant, Timestamp};
+use redrive_core::records::{Record, RecordEdit};
+use redrive_core::{JobId, Kind, Queue, Tenant, Timestamp};
 
-pub use draft::{Placed, Scheduling};
-pub use missed::{MISSED_MAX, Missed, ON_TIME};
-pub use timing::{EVERY_MIN, Schedule};
+pub use builder::{ScheduleBuilder, ScheduleResult};
+pub use missed_runs::{MISSED_RUNS_MAX, MissedRuns, ON_TIME_TOLERANCE};
+pub use times::{INTERVAL_MIN, Schedule};
 
 use crate::{Error, Redrive, Task};
-use entry::{Entry, Kept};
+use record::{ScheduleRecord, schedules};
 
-/// A schedule as it is now.
+/// A stored schedule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scheduled {
-    /// Its name.
+pub struct ScheduleInfo {
+    /// Its name, which is unique in the store.
     pub name: String,
     /// When its jobs are due.
     pub schedule: Schedule,
-    /// What to do about occurrences that were missed.
-    pub missed: Missed,
-    /// Whether it stands still.
+    /// What happens to occurrences that were missed.
+    pub missed: MissedRuns,
+    /// Whether it is paused.
     pub paused: bool,
     /// The kind of its jobs.
     pub kind: Kind,
     /// The queue of its jobs.
     pub queue: Queue,
-    /// Whose its jobs are.
+    /// The tenant of its jobs.
     pub tenant: Tenant,
-    /// Everything that was due until then is settled.
-    pub settled_until: Timestamp,
+    /// Occurrences up to this time have been enqueued or skipped.
+    pub handled_until: Timestamp,
+    /// Changes whenever someone changes, pauses or resumes the schedule. Occurrences do not change it.
+    pub version: String,
+}
+
+/// The result of a conditional change of a schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ScheduleChange {
+    /// The schedule after the change.
+    Done(Box<ScheduleInfo>),
+    /// The condition did not hold.
+    Refused,
+    /// There is no such schedule.
+    NotFound,
 }
 
 impl Redrive {
-    /// Keeps a schedule under a name, in place of one that is there: await it, or set options first.
+    /// Creates or replaces the schedule with this name. Await the result, or set options first.
     ///
-    /// Any worker on the store, on any node, enqueues `task` once for each occurrence; there need not be a handler for it
-    /// on that worker. A change takes effect on every node within about [`crate::Settings::poll`], a second by default, or
-    /// within 5 s where the store's wake-ups do not arrive. Saying the same schedule again changes nothing, so a program
-    /// may do it at each start. Other times, or another task, take over from now on.
+    /// The workers on the store, on all nodes, enqueue `task` once for each occurrence. They do not need a handler for it. A change
+    /// takes effect on every node within about [`crate::Settings::poll`], a second by default, or within 5 s if a wake-up of the
+    /// store is lost. Setting the same schedule again changes nothing, so a program can do it at each start. Another timing or
+    /// another task applies from now on.
     ///
     /// ```
     /// # use redrive::{Redrive, Schedule, Task};
@@ -54,45 +68,48 @@ impl Redrive {
     /// # let redrive = Redrive::open("sqlite::memory:").await?;
     /// let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin")?;
     /// redrive.schedule("nightly", nightly, Report { days: 1 }).queue("reports").await?;
-    /// println!("next: {:?}", redrive.upcoming("nightly", 3).await?);
-    /// # assert_eq!(redrive.upcoming("nightly", 3).await?.unwrap().len(), 3);
+    /// println!("next: {:?}", redrive.upcoming_occurrences("nightly", 3).await?);
+    /// # assert_eq!(redrive.upcoming_occurrences("nightly", 3).await?.unwrap().len(), 3);
     /// # Ok(()) }
     /// ```
-    pub fn schedule<T: Task>(&self, name: &str, schedule: Schedule, task: T) -> Scheduling {
-        // Its jobs are not part of the trace of whoever made it.
+    pub fn schedule<T: Task>(&self, name: &str, schedule: Schedule, task: T) -> ScheduleBuilder {
+        // Its jobs do not join the trace of the handler that creates it.
         let mut redrive = self.clone();
         redrive.trace = None;
-        Scheduling::new(name.to_owned(), schedule, redrive.enqueue(task))
+        ScheduleBuilder::new(name.to_owned(), schedule, redrive.enqueue(task))
     }
 
-    /// Removes a schedule; says whether there was one. Jobs that it has enqueued stay.
+    /// Removes a schedule, and returns whether there was one. The jobs that it has enqueued stay.
     pub async fn unschedule(&self, name: &str) -> Result<bool, Error> {
-        let there = entry::read(&**self.backend(), name).await?.is_some();
-        if there {
-            entry::remove(&**self.backend(), name).await?;
-        }
-        Ok(there)
+        let remove = |stored: Option<ScheduleRecord>| Ok(RecordEdit::Remove(stored.is_some()));
+        schedules(&**self.backend()).update(name, remove).await
     }
 
-    /// Every schedule, in the order of names.
-    pub async fn schedules(&self) -> Result<Vec<Scheduled>, Error> {
-        let records = entry::scan(&**self.backend()).await?;
-        let parsed: Result<Vec<Kept>, StoreError> = records.into_iter().map(Kept::parse).collect();
-        Ok(parsed?.into_iter().map(Scheduled::of).collect())
+    /// Reads all schedules, in the order of their names.
+    pub async fn schedules(&self) -> Result<Vec<ScheduleInfo>, Error> {
+        let records = schedules(&**self.backend()).all("").await?;
+        Ok(records.into_iter().map(ScheduleInfo::of).collect())
     }
 
-    /// Lets a schedule stand still until it is resumed; says whether there is one.
+    /// Reads one schedule.
+    pub async fn find_schedule(&self, name: &str) -> Result<Option<ScheduleInfo>, Error> {
+        Ok(schedules(&**self.backend()).get(name).await?.map(ScheduleInfo::of))
+    }
+
+    /// Pauses a schedule, and returns whether there is one. It enqueues nothing until it is resumed.
     pub async fn pause_schedule(&self, name: &str) -> Result<bool, Error> {
-        self.set_schedule_paused(name, true).await
+        let change = self.set_schedule_paused_if(name, true, |_| true).await?;
+        Ok(matches!(change, ScheduleChange::Done(_)))
     }
 
-    /// Lets a schedule go on; says whether there is one. What would have been due while it stood still was not missed.
+    /// Resumes a paused schedule, and returns whether there is one. Occurrences during the pause do not count as missed.
     pub async fn resume_schedule(&self, name: &str) -> Result<bool, Error> {
-        self.set_schedule_paused(name, false).await
+        let change = self.set_schedule_paused_if(name, false, |_| true).await?;
+        Ok(matches!(change, ScheduleChange::Done(_)))
     }
 
-    /// Enqueues the task of a schedule once more, due at once, whether the schedule is paused or not; none if there is no such
-    /// schedule. Its occurrences stay what they are; the job is one of its own, for this very instant.
+    /// Enqueues the task of a schedule once, due now, even if the schedule is paused. Returns none if there is no such schedule.
+    /// The occurrences of the schedule do not change.
     ///
     /// ```
     /// # use redrive::{Redrive, Schedule, Task};
@@ -101,54 +118,75 @@ impl Redrive {
     /// # let redrive = Redrive::open("sqlite::memory:").await?;
     /// redrive.schedule("nightly", Schedule::daily(3, 0, "Europe/Berlin")?, Report { days: 1 }).await?;
     /// redrive.pause_schedule("nightly").await?;
-    /// let job = redrive.run_schedule("nightly").await?;
+    /// let job = redrive.run_schedule_now("nightly").await?;
     /// assert!(job.is_some());
     /// for schedule in redrive.schedules().await? {
     ///     println!("{}: paused {}", schedule.name, schedule.paused);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn run_schedule(&self, name: &str) -> Result<Option<JobId>, Error> {
-        let Some(kept) = entry::read(&**self.backend(), name).await? else { return Ok(None) };
+    pub async fn run_schedule_now(&self, name: &str) -> Result<Option<JobId>, Error> {
+        let Some(record) = schedules(&**self.backend()).get(name).await? else { return Ok(None) };
         let now = self.backend().stats().await?.now;
-        run::enqueue_one(self, &kept, now).await.map(Some)
+        driver::enqueue_once(self, &record, now).await.map(Some)
     }
 
-    /// The next `count` occurrences of a schedule by the store's clock, as if it were not paused; none if there is no such
-    /// schedule. [`Schedule::upcoming`] says the same without a store.
-    pub async fn upcoming(&self, name: &str, count: usize) -> Result<Option<Vec<Timestamp>>, Error> {
-        let Some(kept) = entry::read(&**self.backend(), name).await? else { return Ok(None) };
+    /// The next `count` occurrences of a schedule by the store's clock, as if it were not paused. Returns none if there is no such
+    /// schedule. [`Schedule::upcoming`] needs no store.
+    pub async fn upcoming_occurrences(
+        &self,
+        name: &str,
+        count: usize,
+    ) -> Result<Option<Vec<Timestamp>>, Error> {
+        let Some(record) = schedules(&**self.backend()).get(name).await? else { return Ok(None) };
         let now = self.backend().stats().await?.now;
-        Ok(Some(kept.entry.schedule.upcoming(now.max(kept.entry.last), count)))
+        Ok(Some(record.value.schedule.upcoming(now.max(record.value.last), count)))
     }
 
-    async fn set_schedule_paused(&self, name: &str, paused: bool) -> Result<bool, Error> {
+    /// Pauses or resumes a schedule, if `may_change` accepts the schedule before the change. The check and the change are one
+    /// step: no other change comes between them.
+    pub async fn set_schedule_paused_if(
+        &self,
+        name: &str,
+        paused: bool,
+        may_change: impl Fn(&ScheduleInfo) -> bool + Send,
+    ) -> Result<ScheduleChange, Error> {
         let backend = &**self.backend();
-        loop {
-            let Some(kept) = entry::read(backend, name).await? else { return Ok(false) };
-            if kept.entry.paused == paused {
-                return Ok(true);
+        let now = backend.stats().await?.now;
+        let edit = |stored: Option<ScheduleRecord>| {
+            let Some(entry) = stored else { return Ok(RecordEdit::Keep(ScheduleChange::NotFound)) };
+            let before = ScheduleInfo::new(name.to_owned(), entry.clone());
+            if !may_change(&before) {
+                return Ok(RecordEdit::Keep(ScheduleChange::Refused));
             }
-            let now = backend.stats().await?.now;
-            let last = if paused { kept.entry.last } else { now.max(kept.entry.last) };
-            if kept.replace(backend, &Entry { paused, last, ..kept.entry.clone() }).await? {
-                return Ok(true);
+            if entry.paused == paused {
+                return Ok(RecordEdit::Keep(ScheduleChange::Done(Box::new(before))));
             }
-        }
+            let last = if paused { entry.last } else { now.max(entry.last) };
+            let entry = ScheduleRecord { paused, last, ..entry };
+            let after = ScheduleInfo::new(name.to_owned(), entry.clone());
+            Ok(RecordEdit::Put(entry, ScheduleChange::Done(Box::new(after))))
+        };
+        schedules(backend).update(name, edit).await
     }
 }
 
-impl Scheduled {
-    fn of(Kept { name, entry, .. }: Kept) -> Self {
+impl ScheduleInfo {
+    fn of(Record { id: name, value: entry, .. }: Record<ScheduleRecord>) -> Self {
+        Self::new(name, entry)
+    }
+
+    fn new(name: String, entry: ScheduleRecord) -> Self {
         Self {
             name,
+            version: entry.version(),
             schedule: entry.schedule,
             missed: entry.missed,
             paused: entry.paused,
             kind: entry.template.kind,
             queue: entry.template.queue,
             tenant: entry.template.tenant,
-            settled_until: entry.last,
+            handled_until: entry.last,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When the process is asked to end.
+//! Waits for the signal that asks the process to end.
 
 /// Returns when the process gets Ctrl-C or, on Unix, SIGTERM.
 ///
@@ -16,7 +16,7 @@ pub async fn shutdown_signal() {
 
 async fn interrupt() {
     if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::error!(%error, "Ctrl-C cannot be heard");
+        tracing::error!(%error, "cannot listen for Ctrl-C");
         std::future::pending::<()>().await;
     }
 }
@@ -29,7 +29,7 @@ async fn terminate() {
             signal.recv().await;
         }
         Err(error) => {
-            tracing::error!(%error, "SIGTERM cannot be heard");
+            tracing::error!(%error, "cannot listen for SIGTERM");
             std::future::pending::<()>().await;
         }
     }

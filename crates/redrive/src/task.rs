@@ -1,4 +1,4 @@
-//! What a user defines: a payload that names its kind.
+//! The trait that a program implements for the payload of each kind of job.
 
 use redrive_core::Policy;
 use serde::Serialize;
@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 
 use crate::Determinism;
 
-/// A kind of job: the type is its payload, stored as JSON.
+/// A kind of job. The type is the payload of the job and is stored as JSON.
 ///
-/// The kind is stored with each job, so it must not change while jobs of it exist; the type's fields may, as far as
-/// serde can read the old ones.
+/// The kind is stored with each job, so it must not change while such jobs exist. The fields of the type may change as long as
+/// serde can read the stored payloads.
 ///
 /// With the feature `macros`, which is on by default, `#[derive(Task)]` implements the trait:
 ///
@@ -66,7 +66,7 @@ use crate::Determinism;
 /// }
 /// ```
 ///
-/// A task owns its payload and has no parameters, because a kind names one type. The macro refuses this one:
+/// A task owns its payload and has no generic parameters, because a kind names one type. The macro rejects this type:
 ///
 /// ```compile_fail
 /// # use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ use crate::Determinism;
 /// }
 /// ```
 ///
-/// It also refuses options that do not exist, and a kind that no store would accept:
+/// It also rejects unknown options, and a kind that no store accepts:
 ///
 /// ```compile_fail
 /// # use serde::{Deserialize, Serialize};
@@ -96,17 +96,17 @@ use crate::Determinism;
     note = "add `#[derive(redrive::Task)]` to the type, beside serde's `Serialize` and `Deserialize`"
 )]
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
-    /// The name under which jobs of this type are stored.
+    /// The name of this kind of job in the store.
     const KIND: &'static str;
-    /// What a successful attempt returns; it is kept on the job.
+    /// The result of a successful attempt. It is stored with the job.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
-    /// When to try again. A job keeps the policy it was enqueued with.
+    /// The policy for retries. A job keeps the policy that it was enqueued with.
     fn policy() -> Policy {
         Policy::default()
     }
 
-    /// What happens when the handler's steps are no longer those that were remembered.
+    /// What happens when the handler's steps differ from the stored ones because the code has changed.
     fn determinism() -> Determinism {
         Determinism::default()
     }

@@ -1,7 +1,7 @@
 //! The trace that links a job's enqueue to its attempts.
 //!
-//! A job carries a W3C `traceparent` as the member of that name in its metadata, where the retry service keeps it too.
-//! One without belongs to a trace of its own, whose id is the job's, so that most jobs carry nothing.
+//! A job stores a W3C `traceparent` as a member of that name in its metadata, like the retry service does. A job without one has
+//! a trace of its own, whose id is the id of the job. So most jobs need to store nothing.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use tracing::Span;
 /// The member of a job's metadata.
 const MEMBER: &str = "traceparent";
 
-/// A place in a trace; as text a W3C `traceparent`.
+/// A position in a trace. Its text form is a W3C `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trace {
     id: u128,
@@ -23,11 +23,11 @@ pub(crate) struct Trace {
 impl Trace {
     /// The trace of a job.
     pub(crate) fn of(id: JobId, metadata: Option<&str>) -> Self {
-        metadata.and_then(carried).unwrap_or_else(|| Self::own(id))
+        metadata.and_then(stored_trace).unwrap_or_else(|| Self::from_job_id(id))
     }
 
-    /// The trace of a job that came without one: a version 7 UUID is as unique and as random as a trace id must be.
-    fn own(JobId(id): JobId) -> Self {
+    /// The trace of a job that has none in its metadata. A version 7 UUID is unique and random enough for a trace id.
+    fn from_job_id(JobId(id): JobId) -> Self {
         Self { id: id.as_u128(), parent: id.as_u64_pair().1, flags: 1 }
     }
 
@@ -35,30 +35,30 @@ impl Trace {
     pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
         read(text).ok_or_else(|| {
             let form = "00-<32 hex digits>-<16 hex digits>-<2 hex digits>";
-            Invalid::new(MEMBER, format!("must be {form}, all in lower case, is {text:?}"))
+            Invalid::new(MEMBER, format!("must have the form {form} in lower case, but is {text:?}"))
         })
     }
 
-    /// Its id, as spans name it.
+    /// The trace id, for spans.
     pub(crate) fn id(self) -> String {
         format!("{:032x}", self.id)
     }
 
-    /// Metadata that carries this. What the caller has put there stays as it is.
-    pub(crate) fn carry(self, metadata: Option<String>) -> Result<String, Invalid> {
+    /// Adds this trace to metadata, and leaves the rest of the metadata unchanged.
+    pub(crate) fn add_to(self, metadata: Option<String>) -> Result<String, Invalid> {
         let member = format!("{{\"{MEMBER}\":\"{self}\"");
         let Some(text) = metadata else { return Ok(member + "}") };
         let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(&text).ok();
         match (object, text.trim_start().strip_prefix('{')) {
             (Some(object), _) if object.contains_key(MEMBER) => {
-                Err(Invalid::new(MEMBER, "is in the metadata already; leave it out there or here"))
+                Err(Invalid::new(MEMBER, "is already in the metadata; set it only once"))
             }
             (Some(object), Some(rest)) => {
                 Ok(format!("{member}{}{rest}", if object.is_empty() { "" } else { "," }))
             }
             (None, _) | (_, None) => Err(Invalid::new(
                 MEMBER,
-                "is carried in the metadata, which must be a JSON object then, or be left out",
+                "is stored in the metadata, so the metadata must be a JSON object or be left out",
             )),
         }
     }
@@ -70,14 +70,14 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The span of an enqueue. For a job that was there before under the same key it names the trace that was asked for.
+/// The span of an enqueue. If the enqueue finds an existing job, the span names the trace that the caller asked for.
 pub(crate) fn enqueue_span(job: &NewJob) -> Span {
     let trace = Trace::of(job.id, job.metadata.as_deref());
     tracing::info_span!("enqueue", job = %job.id, kind = job.kind.as_str(), trace_id = trace.id())
 }
 
-/// Names one job of many that are enqueued together, and its trace.
-pub(crate) fn tell_of(job: &NewJob) {
+/// Logs one job of a batch, with its trace.
+pub(crate) fn log_enqueue(job: &NewJob) {
     let trace = Trace::of(job.id, job.metadata.as_deref());
     tracing::debug!(job = %job.id, kind = job.kind.as_str(), trace_id = trace.id(), "enqueue");
 }
@@ -88,18 +88,18 @@ pub(crate) fn handle_span(job: &Job) -> Span {
     tracing::info_span!("handle", job = %job.id, kind = job.kind.as_str(), trace_id = trace.id())
 }
 
-/// What metadata carries, whatever else is in it.
-fn carried(metadata: &str) -> Option<Trace> {
+/// The trace that is stored in metadata.
+fn stored_trace(metadata: &str) -> Option<Trace> {
     #[derive(Deserialize)]
     struct Carrier {
         traceparent: String,
     }
-    // Most metadata has none; looking for the word is cheaper than reading all of it.
+    // Most metadata has no trace, and searching for the word is cheaper than parsing all of it.
     let carrier = metadata.contains(MEMBER).then(|| serde_json::from_str::<Carrier>(metadata).ok())?;
     read(&carrier?.traceparent)
 }
 
-/// Takes version 00 and, as the standard asks, the known part of later ones.
+/// Accepts version 00 and, as the standard requires, the known part of later versions.
 fn read(text: &str) -> Option<Trace> {
     let mut parts = text.split('-');
     let mut next = |digits: usize| {
@@ -145,25 +145,25 @@ mod tests {
     }
 
     #[test]
-    fn metadata_carries_it_and_keeps_what_it_had() {
+    fn a_trace_is_added_to_metadata_and_the_rest_stays() {
         let trace = Trace::parse(TEXT).unwrap();
         for (before, after) in [
             (None, format!(r#"{{"traceparent":"{TEXT}"}}"#)),
             (Some("{}"), format!(r#"{{"traceparent":"{TEXT}"}}"#)),
             (Some(r#" {"b": 1,  "a":2}"#), format!(r#"{{"traceparent":"{TEXT}","b": 1,  "a":2}}"#)),
         ] {
-            let carries = trace.carry(before.map(str::to_owned)).unwrap();
-            assert_eq!(carries, after);
-            assert_eq!(Trace::of(JobId(uuid::Uuid::max()), Some(&carries)), trace);
+            let with_trace = trace.add_to(before.map(str::to_owned)).unwrap();
+            assert_eq!(with_trace, after);
+            assert_eq!(Trace::of(JobId(uuid::Uuid::max()), Some(&with_trace)), trace);
         }
         let has_one = format!(r#"{{"traceparent":"{TEXT}"}}"#);
         for unfit in ["plain text", "[1]", "\"{\"", has_one.as_str()] {
-            assert_eq!(trace.carry(Some(unfit.to_owned())).unwrap_err().field, "traceparent", "{unfit}");
+            assert_eq!(trace.add_to(Some(unfit.to_owned())).unwrap_err().field, "traceparent", "{unfit}");
         }
     }
 
     #[test]
-    fn a_job_without_one_has_a_trace_of_its_own() {
+    fn a_job_without_a_stored_trace_has_a_trace_of_its_own() {
         let id = JobId(uuid::Uuid::now_v7());
         for metadata in
             [None, Some("traceparent"), Some(r#"{"traceparent":7}"#), Some(r#"{"traceparent":"x"}"#)]

@@ -1,33 +1,34 @@
-//! Moves everything from one store to another: seals both, waits for what runs, copies, verifies, opens the target.
+//! Moves all jobs and records from one store to another: seals both, waits for running jobs, copies, verifies, opens the target.
 //!
-//! Cut off at any moment and run again it goes on: imports are idempotent, and which phase it was in is in the seals. The
-//! source is marked as done before the target opens, so that no job can run at both.
+//! A move that was interrupted at any point can be run again and continues: imports are idempotent, and the seals say how far it
+//! has come. The source is marked as moved before the target opens, so no job can run in both stores.
 
 mod copy;
-mod drain;
-mod moved_ids;
+mod late_jobs;
 mod progress;
 mod records;
 mod seal;
-mod stragglers;
-mod verify;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use redrive_core::records::{Change, Expect};
-use redrive_core::store::Backend;
+use redrive_core::State;
+use redrive_core::records::Records;
+use redrive_core::store::{Backend, Filter, PageRequest};
 use redrive_core::transfer::{SEALED, Seal};
 
-use crate::{Error, Redrive, shown};
-use copy::Pass;
-use seal::Begun;
+use crate::{Error, Redrive, mask_password};
+use copy::CopyPass;
+use seal::{MovePhase, StartedMove};
 
-pub use progress::{LeftBehind, Moved, Progress};
+pub use progress::{MoveProgress, MoveResult, UnmovedJob};
 
-/// How often everything is gone through before whoever still writes to the source is named.
+/// Passes over all jobs before the move fails because the source keeps changing.
 const PASSES_MAX: u32 = 20;
+/// Time between two reads of the running jobs.
+const DRAIN_POLL: Duration = Duration::from_millis(500);
 
-/// A move of everything from one store to another.
+/// A move of all jobs and records from one store to another.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), redrive::Error> {
@@ -35,98 +36,172 @@ const PASSES_MAX: u32 = 20;
 /// # let address = |name| format!("sqlite:{}", folder.path().join(name).display());
 /// let (from, to) = (address("old.db"), address("new.db"));
 /// # redrive::migrate(&from).await?;
-/// let moved = redrive::Move::open(&from, &to).await?.run(|_| {}).await?;
+/// let moved = redrive::StoreMove::open(&from, &to).await?.run(|_| {}).await?;
 /// assert!(moved.left_behind.is_empty());
 /// # Ok(()) }
 /// ```
-pub struct Move {
+pub struct StoreMove {
     from: Store,
     to: Store,
     merge: bool,
     leave_behind: bool,
 }
 
-/// A store and how it is called.
+/// One of the two stores.
 struct Store {
     backend: Arc<dyn Backend>,
-    /// Its address without a password.
-    shown: String,
+    /// Its address without the password.
+    address: String,
 }
 
-impl Move {
-    /// Opens both stores. The same address twice is refused.
+impl StoreMove {
+    /// Opens both stores. Fails if both addresses are the same.
     pub async fn open(from: &str, to: &str) -> Result<Self, Error> {
-        if shown(from) == shown(to) {
+        if mask_password(from) == mask_password(to) {
             return Err(Error::Move(seal::SAME_STORE.to_owned()));
         }
         let store = async |address: &str| {
             let backend = Redrive::open(address).await?.backend().clone();
-            Ok::<_, Error>(Store { backend, shown: shown(address) })
+            Ok::<_, Error>(Store { backend, address: mask_password(address) })
         };
         Ok(Self { from: store(from).await?, to: store(to).await?, merge: false, leave_behind: false })
     }
 
-    /// Moves into a store that has other jobs already; what is there stays, records too.
+    /// Allows a target that already has jobs. Its jobs and records stay.
     pub fn merge(self) -> Self {
         Self { merge: true, ..self }
     }
 
-    /// Ends although some rows cannot be moved: they stay at the source.
+    /// Finishes the move even if some jobs cannot be moved. They stay at the source.
     pub fn leave_behind(self) -> Self {
         Self { leave_behind: true, ..self }
     }
 
-    /// Moves everything, or goes on where an earlier run was cut off; after one that ended it brings what was enqueued at
-    /// the source since. `tell` hears how far it has come.
-    pub async fn run(&self, mut tell: impl FnMut(&Progress)) -> Result<Moved, Error> {
+    /// Runs the move, or continues one that was interrupted. After a finished move it moves the jobs that were enqueued at the
+    /// source since. Calls `on_progress` from time to time.
+    pub async fn run(&self, mut on_progress: impl FnMut(&MoveProgress)) -> Result<MoveResult, Error> {
         match self.begin().await? {
-            Begun::Done(seal) => self.bring_stragglers(&seal, &mut tell).await,
-            Begun::Open(begun) => {
-                let pass = self.copy_until_settled(&begun, &mut tell).await?;
+            MovePhase::Finished(seal) => self.move_late_jobs(&seal, &mut on_progress).await,
+            MovePhase::Copying(started) => {
+                let pass = self.copy_until_unchanged(&started, &mut on_progress).await?;
                 let moved = self.verify(&pass).await?;
-                self.note_moved(&begun.seal, &pass).await?;
-                self.finish(&begun).await?;
+                self.record_moved(&started.seal, &pass).await?;
+                self.finish(&started).await?;
                 Ok(moved)
             }
         }
     }
 
-    /// Goes through everything until the last time has changed nothing.
-    async fn copy_until_settled(
+    /// Copies all jobs again and again until a pass has found no change.
+    async fn copy_until_unchanged(
         &self,
-        begun: &seal::Open,
-        tell: &mut dyn FnMut(&Progress),
-    ) -> Result<Pass, Error> {
-        let mut after = begun.cursor;
+        started: &StartedMove,
+        on_progress: &mut dyn FnMut(&MoveProgress),
+    ) -> Result<CopyPass, Error> {
+        let mut after = started.cursor;
         for pass in 0..PASSES_MAX {
-            self.drain(tell).await?;
+            self.drain(on_progress).await?;
             self.copy_records().await?;
-            let whole = after.is_none() && pass > 0;
-            let copied = self.copy(after.take(), begun, whole, tell).await?;
-            if whole && copied.is_settled() {
+            let verifies = after.is_none() && pass > 0;
+            let copied = self.copy(after.take(), started, verifies, on_progress).await?;
+            if verifies && copied.is_unchanged() {
                 self.copy_records().await?;
-                self.copy_promises().await?;
+                self.copy_reserved_keys().await?;
                 return Ok(copied);
             }
         }
         Err(Error::Move(format!(
-            "jobs of {} change faster than they are copied; stop who cancels, redrives or signals there, then run it again",
-            self.from.shown
+            "the jobs of {} change faster than they are copied; stop the programs that cancel, redrive or signal jobs there, \
+             then run the same command again",
+            self.from.address
         )))
     }
 }
 
-/// Lifts the seals of a store, so that jobs are claimed from it again; says which there were.
+impl StoreMove {
+    /// Waits until no job of the source has a valid lease: running jobs have ended, or their leases have expired.
+    async fn drain(&self, on_progress: &mut dyn FnMut(&MoveProgress)) -> Result<(), Error> {
+        loop {
+            match self.running_jobs().await? {
+                None => return Ok(()),
+                Some(waiting) => on_progress(&waiting),
+            }
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+
+    async fn running_jobs(&self) -> Result<Option<MoveProgress>, Error> {
+        let from = &self.from.backend;
+        let now = from.stats().await?.now;
+        let filter = Filter { states: vec![State::Running], ..Filter::default() };
+        let (mut running, mut last, mut page) = (0, None, PageRequest::first(1000));
+        loop {
+            let found = from.list(filter.clone(), page).await?;
+            let ends = found.items.iter().filter_map(|job| job.lease_until).filter(|until| *until > now);
+            for end in ends {
+                running += 1;
+                last = last.max(Some(end));
+            }
+            match found.next {
+                Some(next) => page = PageRequest { after: Some(next), ..page },
+                None => break,
+            }
+        }
+        Ok((running > 0).then_some(MoveProgress::Waiting { running, until: last, now }))
+    }
+}
+
+impl StoreMove {
+    /// Compares the counts of the target with the jobs that the last pass found equal. Returns what was moved.
+    async fn verify(&self, pass: &CopyPass) -> Result<MoveResult, Error> {
+        self.refuse_unmoved_jobs(pass)?;
+        let target = self.to.backend.stats().await?.counts;
+        for ((queue, state), count) in &pass.counts {
+            let counted = target.get(&(queue.clone(), *state)).copied().unwrap_or(0);
+            // The target may have more, because it may have had jobs before and accepts new ones.
+            if counted < *count && !self.merge {
+                return Err(Error::Move(format!(
+                    "{} has {counted} {state} jobs in queue {queue} but the source has {count}; the target stays closed: run the \
+                     same command again, and report this if it happens again",
+                    self.to.address
+                )));
+            }
+        }
+        let records = self.copy_records().await?;
+        Ok(MoveResult {
+            repeated: false,
+            jobs: pass.moved.len() as u64,
+            counts: pass.counts.clone(),
+            records: self.count_records().await?,
+            records_kept: records.kept,
+            ahead: pass.ahead.clone(),
+            left_behind: pass.left_behind.clone(),
+        })
+    }
+
+    fn refuse_unmoved_jobs(&self, pass: &CopyPass) -> Result<(), Error> {
+        let Some(first) = pass.left_behind.first().filter(|_| !self.leave_behind) else { return Ok(()) };
+        let listed = pass.left_behind.iter().take(5).map(|job| format!("job {} {}", job.id, job.why));
+        Err(Error::Move(format!(
+            "{} jobs cannot be moved: {}; repair job {} and the others, or add --leave-behind to open the target without \
+             them; everything else is copied",
+            pass.left_behind.len(),
+            listed.collect::<Vec<_>>().join("; "),
+            first.id
+        )))
+    }
+}
+
+/// Lifts the seals of a store, so that its jobs can be claimed again. Returns a description of each seal.
 ///
-/// Jobs that were moved then run here and at the target: it is for a move that was given up.
-pub async fn lift(address: &str) -> Result<Vec<String>, Error> {
+/// Use it only to abandon a move: jobs that were moved already would run in both stores.
+pub async fn lift_seals(address: &str) -> Result<Vec<String>, Error> {
     let backend = Redrive::open(address).await?.backend().clone();
     let mut lifted = Vec::new();
+    // Reads bytes, because a damaged seal must be lifted too.
     for seal in backend.scan(SEALED, None, 100).await? {
-        let found = Seal::finding(&seal.id, &seal.value);
-        let (kind, expect) = (SEALED.to_owned(), Expect::Version(seal.version));
-        backend.write(Change { kind, id: seal.id, expect, value: None }).await?;
-        lifted.push(found.what);
+        Records::<Seal>::new(&*backend).remove_version(&seal.id, seal.version).await?;
+        lifted.push(Seal::finding(&seal.id, &seal.value).what);
     }
     Ok(lifted)
 }

@@ -1,4 +1,9 @@
-//! A worker whose handlers take tasks instead of bytes.
+//! `TaskWorker`: a worker whose handlers take tasks instead of bytes.
+
+mod event;
+mod handler;
+mod middleware;
+mod on_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -9,37 +14,39 @@ use redrive_core::policy::presets;
 use redrive_core::{Invalid, Kind, Policy, Queue, catalog};
 use redrive_worker::{Observer, Settings, Settler, Summary, Worker};
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use crate::End;
 #[cfg(feature = "sqlite")]
 use crate::SqliteTransaction;
 use crate::context::States;
+use crate::schedule::driver::ScheduleDriver;
+use crate::{Context, Error, JobError, Redrive, Task};
 #[cfg(feature = "postgres")]
-use crate::ending::InPostgres;
+use crate::{PostgresTransaction, TransactionFuture};
+use event::EventHook;
+use handler::{HandlerShared, TaskHandler};
+use on_end::BuildSettler;
+#[cfg(feature = "postgres")]
+use on_end::PostgresSettler;
 #[cfg(feature = "sqlite")]
-use crate::ending::InSqlite;
-use crate::ending::Make;
-use crate::event::Hook;
-use crate::handle::{Handle, Shared};
-use crate::schedule::run::Driver;
-use crate::{Context, Error, Event, JobError, Middleware, Redrive, Task};
-#[cfg(feature = "postgres")]
-use crate::{PostgresTransaction, Work};
+use on_end::SqliteSettler;
 
-/// A worker under construction.
+pub use event::Event;
+pub use middleware::{Middleware, Next};
+pub use on_end::EndedJob;
+
+/// A worker on a store. Add handlers and settings, then run it. See [`Redrive::worker`].
 pub struct TaskWorker {
     redrive: Redrive,
     settings: Result<Settings, Invalid>,
     states: States,
-    around: Vec<Arc<dyn Middleware>>,
+    middleware: Vec<Arc<dyn Middleware>>,
     observers: Vec<Arc<dyn Observer>>,
-    schedules: bool,
-    handled: BTreeSet<&'static str>,
-    endings: Vec<(&'static str, Make)>,
-    register: Vec<Register>,
+    runs_schedules: bool,
+    handled_kinds: BTreeSet<&'static str>,
+    on_end: Vec<(&'static str, BuildSettler)>,
+    handlers: Vec<RegisterHandler>,
 }
 
-type Register = Box<dyn FnOnce(Worker, &Arc<Shared>) -> Result<Worker, Invalid> + Send>;
+type RegisterHandler = Box<dyn FnOnce(Worker, &Arc<HandlerShared>) -> Result<Worker, Invalid> + Send>;
 
 impl TaskWorker {
     pub(crate) fn new(redrive: Redrive) -> Self {
@@ -47,24 +54,24 @@ impl TaskWorker {
             redrive,
             settings: Ok(Settings::default()),
             states: States::default(),
-            around: Vec::new(),
+            middleware: Vec::new(),
             observers: Vec::new(),
-            schedules: true,
-            handled: BTreeSet::new(),
-            endings: Vec::new(),
-            register: Vec::new(),
+            runs_schedules: true,
+            handled_kinds: BTreeSet::new(),
+            on_end: Vec::new(),
+            handlers: Vec::new(),
         }
     }
 
-    /// Works under `settings`, in place of all that was set before.
+    /// Sets all settings at once, and replaces those that were set before.
     ///
     /// ```
-    /// use redrive::{KeepLog, Retention, Settings};
+    /// use redrive::{AttemptLogging, Retention, Settings};
     /// use std::time::Duration;
     ///
     /// # fn example(redrive: redrive::Redrive) {
     /// let retention = Retention { succeeded: Duration::from_secs(60 * 60), ..Retention::default() };
-    /// let settings = Settings::default().with_retention(retention).with_log(KeepLog::All);
+    /// let settings = Settings::default().with_retention(retention).with_log(AttemptLogging::All);
     /// let worker = redrive.worker().settings(settings);
     /// # }
     /// ```
@@ -72,12 +79,12 @@ impl TaskWorker {
         Self { settings: Ok(settings), ..self }
     }
 
-    /// Runs at most `attempts` at once; 64 otherwise.
+    /// Sets how many attempts run at once. The default is 64.
     pub fn concurrency(self, attempts: usize) -> Self {
         self.set(|settings| Ok(settings.with_concurrency(attempts)))
     }
 
-    /// Claims from these queues only; from all otherwise.
+    /// Claims jobs from these queues only. The default is all queues.
     ///
     /// ```
     /// # fn example(redrive: redrive::Redrive) {
@@ -89,64 +96,64 @@ impl TaskWorker {
         self.set(|settings| Ok(settings.with_queues(queues?)))
     }
 
-    /// Retries what modifies a job after its claim (settle, extend, reclaim, prune) by `policy`, when the store fails in
-    /// a way that may pass. It has nothing to do with the jobs' own policies, and handlers never see it.
+    /// Sets the policy by which the worker retries its own writes to the store (settle, extend, reclaim, prune) when the store
+    /// fails temporarily. It does not affect the policies of jobs, and handlers never see these retries.
     ///
-    /// [`crate::presets::storage`] otherwise: 5 attempts, 100 ms doubling up to 5 s, give or take 10 %.
+    /// The default is [`crate::presets::storage`]: 5 attempts, from 100 ms doubling up to 5 s, with 10 % jitter.
     pub fn storage_retry(self, policy: Policy) -> Self {
         self.set(|settings| Ok(settings.with_storage_retry(policy)))
     }
 
-    /// Retries claims by `policy`, when the store fails in a way that may pass.
+    /// Sets the policy by which the worker retries claims when the store fails temporarily.
     ///
-    /// [`crate::presets::dequeue`] otherwise: 3 attempts, 500 ms doubling up to 10 s, give or take 20 %.
+    /// The default is [`crate::presets::dequeue`]: 3 attempts, from 500 ms doubling up to 10 s, with 20 % jitter.
     pub fn dequeue_retry(self, policy: Policy) -> Self {
         self.set(|settings| Ok(settings.with_dequeue_retry(policy)))
     }
 
-    /// Tries storage operations up to `attempts` times, the first included. All else about storage retry is as
-    /// [`crate::presets::storage`] has it, and claims are retried as before.
+    /// Sets how many attempts a write to the store gets, including the first. The waits are those of
+    /// [`crate::presets::storage`]. Retries of claims do not change.
     pub fn retry_attempts(self, attempts: u32) -> Self {
         self.set(|settings| settings.with_storage_retry(presets::storage()).with_retry_attempts(attempts))
     }
 
-    /// Tries every operation of the store exactly once, claims too.
+    /// Disables the retries of writes and claims: each call to the store is made once.
     pub fn disable_retry(self) -> Self {
         self.set(|settings| Ok(settings.disable_retry()))
     }
 
-    /// Runs `middleware` around all that was added before.
+    /// Adds `middleware` outside all other middleware of the worker.
     #[cfg(feature = "testing")]
-    pub(crate) fn outermost(mut self, middleware: impl Middleware) -> Self {
-        self.around.insert(0, Arc::new(middleware));
+    pub(crate) fn outermost_middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.insert(0, Arc::new(middleware));
         self
     }
 
-    /// Changes the settings in ways that are always legal.
+    /// Changes the settings to other valid ones.
     #[cfg(feature = "testing")]
-    pub(crate) fn adjust(self, change: impl FnOnce(Settings) -> Settings) -> Self {
+    pub(crate) fn change_settings(self, change: impl FnOnce(Settings) -> Settings) -> Self {
         self.set(|settings| Ok(change(settings)))
     }
 
-    /// Changes the settings; the first illegal value is kept for [`TaskWorker::run_until`] to report.
+    /// Changes the settings. [`TaskWorker::run_until`] reports the first invalid value.
     fn set(self, change: impl FnOnce(Settings) -> Result<Settings, Invalid>) -> Self {
         Self { settings: self.settings.and_then(change), ..self }
     }
 
-    /// Gives handlers a value of any type: [`Context::state`] finds it by that. The last one of a type counts.
+    /// Adds a value of any type, which handlers get with [`Context::state`]. It replaces a value of the same type.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Runs `middleware` around every attempt, whatever its task. The first one added is the outermost.
-    pub fn around(mut self, middleware: impl Middleware) -> Self {
-        self.around.push(Arc::new(middleware));
+    /// Runs `middleware` around every attempt of every task. The middleware that was added first is the outermost.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Calls `hook` with what happens to jobs on this worker, beside other hooks and observers. It is called on the
-    /// worker's own tasks: it must be quick and must not block. A panic in it is logged, and the worker continues.
+    /// Calls `hook` for each event of a job on this worker. A worker can have several hooks and observers. The hook runs on the
+    /// worker's own tasks, so it must be quick and must not block. A panic in it is logged, and the worker continues.
     ///
     /// ```
     /// use redrive::Event;
@@ -160,21 +167,21 @@ impl TaskWorker {
     /// # }
     /// ```
     pub fn on_event(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.observe(Arc::new(Hook(hook)))
+        self.observe(Arc::new(EventHook(hook)))
     }
 
-    /// Tells `observer` what the engine does, beside other observers and hooks.
+    /// Adds an observer of the engine. A worker can have several observers and hooks.
     pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Leaves schedules to other workers; see [`Redrive::schedule`].
+    /// Does not enqueue jobs for schedules. Other workers on the store do. See [`Redrive::schedule`].
     pub fn without_schedules(self) -> Self {
-        Self { schedules: false, ..self }
+        Self { runs_schedules: false, ..self }
     }
 
-    /// Runs tasks of a type with `handler`. A payload that does not parse is dead at once: no retry would mend it.
+    /// Adds the handler for a type of task. A job whose payload cannot be parsed is dead at once, because no retry can help.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Redrive, Task};
@@ -198,34 +205,34 @@ impl TaskWorker {
         F: Fn(T, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T::Output, JobError>> + Send + 'static,
     {
-        self.handled.insert(T::KIND);
-        self.register.push(Box::new(|worker, shared| {
-            Ok(worker.on(Kind::new(T::KIND)?, Handle::new(shared.clone(), handler)))
+        self.handled_kinds.insert(T::KIND);
+        self.handlers.push(Box::new(|worker, shared| {
+            Ok(worker.on(Kind::new(T::KIND)?, TaskHandler::new(shared.clone(), handler)))
         }));
         self
     }
 
-    /// Writes into the store's SQLite file with the end of each job of a type: in the transaction that makes it
-    /// succeeded, dead or cancelled, or not at all. That goes for the end of a job too whose last worker crashed, and
-    /// under a lost lease nothing is written.
+    /// Calls `write` in the transaction that ends a job of type `T` as succeeded, dead or cancelled. The closure can write to the
+    /// application's tables in the store's SQLite file: its writes and the end of the job are committed together. The closure
+    /// also runs if a job ends because its worker crashed. A worker that has lost its lease writes nothing.
     ///
-    /// If the closure fails or panics, the transaction is rolled back. An error of the store that may pass is retried. After
-    /// any other error, and after a panic, the attempt has failed: the job's last error and its attempt log name the cause,
-    /// and the policy decides whether another attempt follows. A job never succeeds without this closure. If the closure
-    /// fails for a job that is to end as dead or cancelled, the job ends without it, and its last error says so.
+    /// If the closure fails or panics, the transaction is rolled back. A temporary error of the store is retried. After any other
+    /// error, and after a panic, the attempt has failed: the job's last error and its attempt log name the cause, and the policy
+    /// decides whether another attempt follows. A job never succeeds without its closure. If the closure fails for a job that ends
+    /// as dead or cancelled, the job ends without it, and its last error says so.
     ///
-    /// The closure holds up every other write while it runs. It is not called for a job that is cancelled while nobody
-    /// works on it, since no worker ends that: see [`SqliteTransaction::cancel`]. Nor is it for one whose payload cannot be
-    /// read.
+    /// All other writes to the file wait while the closure runs. It is not called for a job that is cancelled while it is not
+    /// running, because no worker ends such a job; see [`SqliteTransaction::cancel`]. It is also not called for a job whose payload
+    /// cannot be read.
     ///
     /// ```
-    /// # use redrive::{Context, End, Error, Redrive, SqliteTransaction, State, Task};
+    /// # use redrive::{Context, EndedJob, Error, Redrive, SqliteTransaction, State, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i64 }
     /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
     /// # fn example(redrive: Redrive) {
-    /// let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).ending(
-    ///     |tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, end: &End| {
-    ///         let shipped = end.state == State::Succeeded;
+    /// let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).on_end(
+    ///     |tx: &mut SqliteTransaction<'_, '_, '_>, ship: &Ship, ended: &EndedJob| {
+    ///         let shipped = ended.state == State::Succeeded;
     ///         let sql = "UPDATE orders SET shipped = ?2 WHERE id = ?1";
     ///         tx.connection().execute(sql, (ship.order, shipped))?;
     ///         Ok(())
@@ -234,33 +241,33 @@ impl TaskWorker {
     /// # }
     /// ```
     #[cfg(feature = "sqlite")]
-    pub fn ending<T, F>(mut self, write: F) -> Self
+    pub fn on_end<T, F>(mut self, write: F) -> Self
     where
         T: Task,
-        F: Fn(&mut SqliteTransaction<'_, '_, '_>, &T, &End) -> Result<(), Error> + Send + Sync + 'static,
+        F: Fn(&mut SqliteTransaction<'_, '_, '_>, &T, &EndedJob) -> Result<(), Error> + Send + Sync + 'static,
     {
-        self.endings.push((
+        self.on_end.push((
             T::KIND,
             Box::new(move |redrive| {
                 let store = redrive.sqlite().ok()?.clone();
                 let (redrive, write) = (redrive.clone(), Arc::new(write));
-                Some(Arc::new(InSqlite { redrive, store, write, task: PhantomData::<fn(T)> }))
+                Some(Arc::new(SqliteSettler { redrive, store, write, task: PhantomData::<fn(T)> }))
             }),
         ));
         self
     }
 
-    /// Writes into the store's Postgres database with the end of each job of a type, as [`TaskWorker::ending`] does on
-    /// SQLite. A worker may be given both: the one for its store counts.
+    /// Calls `write` in the transaction that ends a job of type `T`, like [`TaskWorker::on_end`], on Postgres. If a worker has
+    /// both, it uses the one for its store.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, State, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: i64 }
     /// # impl Task for Ship { const KIND: &'static str = "ship"; type Output = (); }
     /// # fn example(redrive: Redrive) {
-    /// let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).ending_postgres(|tx, ship: &Ship, end| {
+    /// let worker = redrive.worker().on(|_: Ship, _: Context| async { Ok(()) }).on_end_postgres(|tx, ship: &Ship, ended| {
     ///     Box::pin(async move {
-    ///         let shipped = end.state == State::Succeeded;
+    ///         let shipped = ended.state == State::Succeeded;
     ///         let sql = "UPDATE orders SET shipped = $2 WHERE id = $1";
     ///         tx.client().execute(sql, &[&ship.order, &shipped]).await?;
     ///         Ok(())
@@ -269,45 +276,51 @@ impl TaskWorker {
     /// # }
     /// ```
     #[cfg(feature = "postgres")]
-    pub fn ending_postgres<T, F>(mut self, write: F) -> Self
+    pub fn on_end_postgres<T, F>(mut self, write: F) -> Self
     where
         T: Task + Sync,
-        F: for<'a> Fn(&'a PostgresTransaction<'a>, &'a T, &'a End) -> Work<'a, (), Error>
+        F: for<'a> Fn(&'a PostgresTransaction<'a>, &'a T, &'a EndedJob) -> TransactionFuture<'a, (), Error>
             + Send
             + Sync
             + 'static,
     {
-        self.endings.push((
+        self.on_end.push((
             T::KIND,
             Box::new(move |redrive| {
                 let store = redrive.postgres().ok()?.clone();
                 let (redrive, write) = (redrive.clone(), Arc::new(write));
-                Some(Arc::new(InPostgres { redrive, store, write, task: PhantomData::<fn(T)> }))
+                Some(Arc::new(PostgresSettler { redrive, store, write, task: PhantomData::<fn(T)> }))
             }),
         ));
         self
     }
 
-    /// What settles jobs of some kinds in the store's place. An ending that would never be written is refused.
+    /// The settlers of the kinds with an on_end closure. Fails if such a closure would never be called.
     fn settlers(&mut self) -> Result<BTreeMap<&'static str, Arc<dyn Settler>>, Invalid> {
-        let asked: BTreeSet<&str> = self.endings.iter().map(|(kind, _)| *kind).collect();
-        let made = self.endings.drain(..).filter_map(|(kind, make)| Some((kind, make(&self.redrive)?)));
-        let made: BTreeMap<_, _> = made.collect();
-        for kind in asked {
-            if !made.contains_key(kind) {
+        let kinds: BTreeSet<&str> = self.on_end.iter().map(|(kind, _)| *kind).collect();
+        let settlers = self.on_end.drain(..).filter_map(|(kind, build)| Some((kind, build(&self.redrive)?)));
+        let settlers: BTreeMap<_, _> = settlers.collect();
+        for kind in kinds {
+            if !settlers.contains_key(kind) {
                 return Err(Invalid::new(
-                    "ending",
-                    format!("of {kind:?} is for another store than this one"),
+                    "on_end",
+                    format!(
+                        "of kind {kind:?} is for another store; use on_end with SQLite, on_end_postgres with Postgres"
+                    ),
                 ));
             }
-            if !self.handled.contains(kind) {
-                return Err(Invalid::new("ending", format!("of {kind:?} needs a handler of that kind")));
+            if !self.handled_kinds.contains(kind) {
+                return Err(Invalid::new(
+                    "on_end",
+                    format!("of kind {kind:?} needs a handler of that kind; add one with TaskWorker::on"),
+                ));
             }
         }
-        Ok(made)
+        Ok(settlers)
     }
 
-    /// Works until `shutdown` is ready, then drains and releases. Settings that are illegal are refused here, by name.
+    /// Runs the worker until `shutdown` is ready, then waits for running attempts and hands the rest back to the store. Fails if
+    /// a setting is invalid.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, Task};
@@ -326,10 +339,10 @@ impl TaskWorker {
     /// # Ok(()) }
     /// ```
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary, Error> {
-        let endings = self.settlers()?;
+        let settlers = self.settlers()?;
         let settings = self.settings?;
         let poll = settings.poll;
-        // For those who enqueue by other means than this crate and name no policy.
+        // Programs that enqueue without this crate, for example in SQL, use the default policy if they name none.
         if let Err(error) = catalog::default(&**self.redrive.backend()).await {
             tracing::warn!(%error, "the default policy could not be registered");
         }
@@ -337,25 +350,30 @@ impl TaskWorker {
         for observer in self.observers {
             worker = worker.observe(observer);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(HandlerShared {
             redrive: self.redrive,
             states: Arc::new(self.states),
-            around: self.around.into(),
-            endings,
+            middleware: self.middleware.into(),
+            settlers,
         });
-        for register in self.register {
+        for register in self.handlers {
             worker = register(worker, &shared)?;
         }
         let redrive = shared.redrive.clone();
-        // The worker owns all that belongs to its handlers, and drops it when it has ended.
+        // From here on only the worker holds the shared parts, and drops them when it has ended.
         drop(shared);
-        let schedules = self.schedules.then(|| Driver::new(redrive.clone(), poll));
-        Ok(worker.run_until(tend_until(redrive, schedules, shutdown)).await?)
+        let schedules = self.runs_schedules.then(|| ScheduleDriver::new(redrive.clone(), poll));
+        Ok(worker.run_until(run_background_until(redrive, schedules, shutdown)).await?)
     }
 }
 
-/// Drives schedules and removes bodies until `shutdown` is ready: what begins then is not their doing.
-async fn tend_until(redrive: Redrive, schedules: Option<Driver>, shutdown: impl Future<Output = ()>) {
+/// Enqueues for schedules and removes unused bodies and policies until `shutdown` is ready. All of this stops before the worker
+/// waits for its running attempts.
+async fn run_background_until(
+    redrive: Redrive,
+    schedules: Option<ScheduleDriver>,
+    shutdown: impl Future<Output = ()>,
+) {
     let schedules = async {
         match schedules {
             Some(driver) => driver.run().await,
@@ -365,6 +383,7 @@ async fn tend_until(redrive: Redrive, schedules: Option<Driver>, shutdown: impl 
     tokio::select! {
         () = schedules => {}
         () = redrive.collect_bodies_hourly() => {}
+        () = redrive.collect_policies_daily() => {}
         () = shutdown => {}
     }
 }
@@ -380,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_retry_setting_changes_what_it_names_and_nothing_else() {
+    async fn each_retry_setting_changes_one_policy_only() {
         let (storage, dequeue, other) = (presets::storage(), presets::dequeue(), presets::upload());
         let ten = storage.clone().with_max_attempts(10).unwrap();
         let cases: [(Set, &Policy, &Policy); 6] = [
@@ -400,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_illegal_setting_is_refused_by_name_when_the_worker_runs() {
+    async fn an_invalid_setting_is_reported_with_its_name_when_the_worker_runs() {
         let cases: [(Set, &str); 3] = [
             (|worker| worker.retry_attempts(0).concurrency(3), "maxAttempts"),
             (|worker| worker.queues(["fine", ""]), "queue"),
@@ -416,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn queues_and_concurrency_are_taken_by_name() {
+    async fn queues_and_concurrency_are_set() {
         let settings = settings(|worker| worker.queues(["a", "b"]).concurrency(3)).await.unwrap();
         assert_eq!(settings.queues.iter().map(Queue::as_str).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(settings.concurrency, 3);

@@ -1,30 +1,33 @@
-//! The object store of a handle.
+//! The object store of a handle: puts large payloads into it, reads them, and deletes unused ones.
 
 use std::time::Duration;
 
 use redrive_bodies::{
-    Bodies, BodyRef, ClaimError, GetError, ORPHAN_AGE, PutError, claim_for, claim_for_replacement,
-    confirm_user,
+    AttachError, Bodies, BodyRef, GetError, ORPHAN_AGE, PutError, attach, attach_to_replacement,
+    confirm_attached,
 };
-use redrive_core::store::Enqueued;
-use redrive_core::{Failure, Fault, Job, JobId, NewJob, Outcome};
+use redrive_core::store::EnqueueResult;
+use redrive_core::{Failure, FailureKind, Job, JobId, NewJob, Outcome};
 
-use super::{Confirmations, INLINE_BYTES_MAX, REFERENCE, UnconfirmedBody, may_replace, put_off, unequipped};
+use super::{
+    BodyConfirmations, INLINE_BYTES_MAX, REFERENCE, UnconfirmedBody, defer, defer_without_object_store,
+    may_replace,
+};
 use crate::{Error, Redrive};
 
-/// Time from one search for bodies without a job to the next.
+/// Time between two searches for unused bodies.
 const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
-/// Bodies looked at in one read.
+/// Records of bodies in one read.
 const COLLECT_ITEMS: usize = 100;
 
 impl Redrive {
-    /// A handle that keeps payloads over [`INLINE_BYTES_MAX`] in an object store: `file:FOLDER`, `s3://BUCKET/PREFIX`
-    /// with the usual `AWS_…` variables, or `memory:` for tests. They may have up to 64 MiB then.
+    /// A handle that puts payloads larger than [`INLINE_BYTES_MAX`] into an object store, up to 64 MiB each. The address is
+    /// `file:FOLDER`, `s3://BUCKET/PREFIX` with the usual `AWS_…` variables, or `memory:` for tests.
     ///
-    /// Give it to everyone who enqueues or works on the store, with the same place: a folder that all of them share, or a
-    /// bucket. A payload is there before its job is, and is checked before the handler gets it: one that is gone or damaged
-    /// makes its job dead at once, for that reason. A job whose payload cannot be reached from a worker waits, and its last
-    /// error says why. The payload is removed some time after its job is, by the workers.
+    /// Every program that enqueues to the store or runs workers on it needs the same object store: a bucket, or a folder that all
+    /// of them share. A payload is stored before its job, and verified before the handler gets it. If it is gone or damaged, the
+    /// job is dead at once, with the reason `body_lost`. If a worker cannot reach it, the job waits, and its last error says why.
+    /// Workers delete the payload some time after the job was removed.
     ///
     /// ```
     /// # use redrive::{Context, Redrive, Task};
@@ -45,8 +48,8 @@ impl Redrive {
         Ok(self)
     }
 
-    /// Puts a large payload into the object store, and its name in its place.
-    pub(crate) async fn set_aside(&self, mut job: NewJob) -> Result<NewJob, Error> {
+    /// Puts a large payload into the object store, and replaces it with a reference.
+    pub(crate) async fn store_large_payload(&self, mut job: NewJob) -> Result<NewJob, Error> {
         let Some(bodies) = self.bodies.as_ref().filter(|_| job.payload.len() > INLINE_BYTES_MAX) else {
             return Ok(job);
         };
@@ -54,69 +57,72 @@ impl Redrive {
         let now = backend.stats().await?.now;
         let payload = std::mem::take(&mut job.payload);
         let body = bodies.put_bytes(backend, &job.tenant, payload, now).await?;
-        let claimed = if may_replace(&job) {
-            claim_for_replacement(backend, &body, &job.tenant, job.id, now).await
+        let attached = if may_replace(&job) {
+            attach_to_replacement(backend, &body, &job.tenant, job.id, now).await
         } else {
-            claim_for(backend, &body, &job.tenant, job.id, now).await
+            attach(backend, &body, &job.tenant, job.id, now).await
         };
-        claimed.map_err(unclaimed)?;
+        attached.map_err(attach_error)?;
         job.payload = [REFERENCE, body.to_string().as_bytes()].concat();
         Ok(job)
     }
 
-    /// The answers to those jobs that repeat an earlier enqueue, so that their large payloads are not stored again. Others
-    /// are left to the enqueue itself.
-    pub(crate) async fn find_repeats(&self, jobs: &mut [NewJob]) -> Result<Vec<Option<Enqueued>>, Error> {
-        let mut answers = vec![None; jobs.len()];
+    /// Finds the jobs with large payloads that repeat an earlier enqueue, so that their payloads are not stored again. Returns the
+    /// result for each repeat, and none for every other job.
+    pub(crate) async fn find_repeats(
+        &self,
+        jobs: &mut [NewJob],
+    ) -> Result<Vec<Option<EnqueueResult>>, Error> {
+        let mut results = vec![None; jobs.len()];
         let is_large = |job: &NewJob| job.idempotency.is_some() && job.payload.len() > INLINE_BYTES_MAX;
         let large: Vec<usize> = (0..jobs.len()).filter(|n| is_large(&jobs[*n])).collect();
         if self.bodies.is_none() || large.is_empty() {
-            return Ok(answers);
+            return Ok(results);
         }
-        let asked = large.iter().map(|n| without_payload(&mut jobs[*n])).collect();
-        for (n, answer) in large.iter().zip(self.backend().find(asked).await?) {
-            answers[*n] = answer;
+        let searched = large.iter().map(|n| without_payload(&mut jobs[*n])).collect();
+        for (n, result) in large.iter().zip(self.backend().find(searched).await?) {
+            results[*n] = result;
         }
-        Ok(answers)
+        Ok(results)
     }
 
-    /// Notes which jobs have the bodies of enqueues that may have replaced others. What cannot be noted now is found by the
-    /// collector before it deletes anything.
-    pub(crate) async fn confirm(&self, Confirmations(bodies): Confirmations) {
+    /// Records which job uses each body, for enqueues that may have replaced another job. If that fails, the collector searches
+    /// for the job before it deletes the body.
+    pub(crate) async fn confirm_bodies(&self, BodyConfirmations(bodies): BodyConfirmations) {
         for (body, job) in bodies {
-            if let Err(error) = self.confirm_one(&body, job).await {
-                tracing::warn!(%job, %error, "the job's large payload could not be noted as its own; it is looked for later");
+            if let Err(error) = self.confirm_body(&body, job).await {
+                tracing::warn!(%job, %error, "could not record which job uses a body; the collector searches for it later");
             }
         }
     }
 
-    async fn confirm_one(&self, body: &UnconfirmedBody, job: JobId) -> Result<(), ClaimError> {
+    async fn confirm_body(&self, body: &UnconfirmedBody, job: JobId) -> Result<(), AttachError> {
         let Some(reference) = parse(&body.reference) else { return Ok(()) };
-        confirm_user(&**self.backend(), &reference, &body.tenant, job).await
+        confirm_attached(&**self.backend(), &reference, &body.tenant, job).await
     }
 
     pub(super) async fn fetch_body(&self, job: &Job, reference: &[u8]) -> Result<Vec<u8>, Outcome> {
-        let lost = |why: String| Outcome::Reject(Failure::new(Fault::BodyLost, why));
+        let lost = |why: String| Outcome::Reject(Failure::new(FailureKind::BodyLost, why));
         let Some(bodies) = &self.bodies else {
-            return Err(unequipped(job, "needs Redrive::with_bodies"));
+            return Err(defer_without_object_store(job, "needs Redrive::with_bodies"));
         };
-        let body =
-            parse(reference).ok_or_else(|| lost("the payload names a body that cannot be".to_owned()))?;
-        match bodies.whole(&**self.backend(), &body, &job.tenant).await {
+        let body = parse(reference)
+            .ok_or_else(|| lost("the payload has an invalid reference to a body".to_owned()))?;
+        match bodies.get_bytes(&**self.backend(), &body, &job.tenant).await {
             Ok(payload) => Ok(payload),
             Err(GetError::Lost(why)) => Err(lost(why)),
-            Err(error @ GetError::Elsewhere { .. }) => Err(put_off(job, error.to_string())),
+            Err(error @ GetError::OtherLocation { .. }) => Err(defer(job, error.to_string())),
             Err(GetError::Unavailable(cause)) => {
-                Err(put_off(job, format!("the payload cannot be read for now: {cause}")))
+                Err(defer(job, format!("the payload cannot be read at the moment: {cause}")))
             }
         }
     }
 
-    /// Deletes the large payloads that no job uses any more, and returns how many it deleted. Every worker of a handle with an
-    /// object store does this once an hour; call it to free the space now, for example after [`Redrive::discard_all`].
+    /// Deletes the large payloads that no job uses any more, and returns how many it deleted. Every worker with an object store
+    /// does this once an hour. Call it to free the space now, for example after [`Redrive::discard_all`].
     ///
-    /// A payload is kept for at least a day after it was stored, since its job may still be on its way into the store. Several
-    /// calls at once are harmless. A handle without [`Redrive::with_bodies`] refuses the call.
+    /// A payload is kept for at least a day after it was stored, because its job may not be enqueued yet. Concurrent calls are
+    /// harmless. Fails for a handle without [`Redrive::with_bodies`].
     ///
     /// ```
     /// # use redrive::Redrive;
@@ -128,13 +134,13 @@ impl Redrive {
     /// ```
     pub async fn collect_bodies(&self) -> Result<usize, Error> {
         let bodies = self.bodies.as_ref().ok_or_else(|| {
-            Error::Address("this handle has no object store; open it with Redrive::with_bodies".to_owned())
+            Error::Address("this handle has no object store; add one with Redrive::with_bodies".to_owned())
         })?;
         let now = self.backend().stats().await?.now;
         Ok(bodies.collect(&**self.backend(), now, ORPHAN_AGE, COLLECT_ITEMS).await?)
     }
 
-    /// Collects bodies once per [`COLLECT_EVERY`] for as long as it is polled.
+    /// Collects unused bodies once per [`COLLECT_EVERY`]. Never returns.
     pub(crate) async fn collect_bodies_hourly(&self) {
         if self.bodies.is_none() {
             return std::future::pending().await;
@@ -142,8 +148,8 @@ impl Redrive {
         loop {
             tokio::time::sleep(COLLECT_EVERY).await;
             match self.collect_bodies().await {
-                Ok(bodies) => tracing::debug!(bodies, "bodies without a job removed"),
-                Err(error) => tracing::warn!(%error, "bodies could not be looked through"),
+                Ok(bodies) => tracing::debug!(bodies, "unused bodies deleted"),
+                Err(error) => tracing::warn!(%error, "unused bodies could not be deleted"),
             }
         }
     }
@@ -153,20 +159,18 @@ fn parse(reference: &[u8]) -> Option<BodyRef> {
     std::str::from_utf8(reference).ok()?.parse().ok()
 }
 
-/// A job as it is looked for. Its payload stays where it is: it is large.
+/// A copy of a job without its payload, which is too large to copy.
 fn without_payload(job: &mut NewJob) -> NewJob {
     let payload = std::mem::take(&mut job.payload);
-    let asked = job.clone();
+    let copy = job.clone();
     job.payload = payload;
-    asked
+    copy
 }
 
-fn unclaimed(error: ClaimError) -> Error {
+fn attach_error(error: AttachError) -> Error {
     match error {
-        ClaimError::Store(error) => error.into(),
-        ClaimError::Gone | ClaimError::TooManyTasks | ClaimError::Contended => {
-            PutError::Store(Box::new(error)).into()
-        }
+        AttachError::Store(error) => error.into(),
+        AttachError::Gone | AttachError::TooManyTasks => PutError::Store(Box::new(error)).into(),
     }
 }
 
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_removed_after_its_job_and_not_before() {
+    async fn a_body_is_deleted_after_its_job_and_not_before() {
         let harness = Harness::new(|worker| {
             worker.on(|_: Import, _: Context| async { Err::<(), _>(JobError::reject("no")) })
         });
@@ -197,10 +201,10 @@ mod tests {
         let redrive = harness.redrive();
         let id = redrive.enqueue(Import { rows: "x".repeat(100_000) }).await.unwrap().id();
         harness.advance(ORPHAN_AGE * 2);
-        assert_eq!(redrive.collect_bodies().await.unwrap(), 0, "it waits for its turn");
+        assert_eq!(redrive.collect_bodies().await.unwrap(), 0, "the job has not run");
         harness.drain("default").await;
         harness.advance(ORPHAN_AGE * 2);
-        assert_eq!(redrive.collect_bodies().await.unwrap(), 0, "it may be driven again");
+        assert_eq!(redrive.collect_bodies().await.unwrap(), 0, "the job can be redriven");
         redrive.discard(id).await.unwrap();
         assert_eq!(redrive.collect_bodies().await.unwrap(), 1);
         assert_eq!(redrive.collect_bodies().await.unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Children: many jobs at once, and one that waits for them without holding a worker.
+//! `cx.fan_out`: enqueues child jobs and waits for them without occupying the worker.
 
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
@@ -6,23 +6,23 @@ use std::pin::Pin;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::steps::{Step, StepKind};
-use redrive_core::{Await, Job, JobId, NewJob, Parent, Reason, State};
+use redrive_core::{Job, JobId, NewJob, Parent, Reason, State, WaitCondition};
 use uuid::Uuid;
 
-use super::history::Place;
-use super::pause::{BusyGuard, Pause};
+use super::history::StepPlace;
 use super::race::Contender;
+use super::suspend::{BusyGuard, Suspension};
 use crate::{Context, Enqueue, Error, JobError, Task};
 
 impl Context {
-    /// Enqueues a child for each task and waits until they have ended, without holding the worker. The results stand in
-    /// the order of the tasks.
+    /// Enqueues a child job for each task and waits until all of them have ended, without occupying the worker. The results are
+    /// in the order of the tasks.
     ///
-    /// The first child that is dead or cancelled fails it: the others are cancelled, and the error cannot be cured by
-    /// another attempt. See [`FanOut::collect_all`] and [`FanOut::threshold`] for other ways.
+    /// If a child is dead or cancelled, the fan-out fails: the other children are cancelled, and the job is rejected. Use
+    /// [`FanOut::collect_all`] or [`FanOut::threshold`] to accept failed children.
     ///
-    /// Children end with the job: if it is cancelled or dead before they have ended, they are cancelled too, except with
-    /// [`FanOut::detach`]. A job whose cancel was requested gets no more children.
+    /// Children end with their parent: if it is cancelled or dead before they have ended, they are cancelled too, unless they
+    /// are detached with [`FanOut::detach`]. A job whose cancel was requested gets no more children.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -44,8 +44,8 @@ impl Context {
     }
 }
 
-/// Children to be; await it for all of them to succeed, or choose another way first.
-#[must_use = "children are enqueued when this is awaited"]
+/// A fan-out in which every child must succeed. Await it, or set options first. See [`Context::fan_out`].
+#[must_use = "children are enqueued only when this is awaited"]
 pub struct FanOut<'a, T> {
     cx: &'a Context,
     children: Vec<Enqueue>,
@@ -54,26 +54,26 @@ pub struct FanOut<'a, T> {
 }
 
 impl<'a, T: Task> FanOut<'a, T> {
-    /// Changes how each child is enqueued: its queue, its priority, its policy.
+    /// Sets options for the enqueue of each child, for example its queue, priority or policy.
     ///
-    /// A child cannot have an idempotency key or a unique key: the fan-out is rejected before anything is stored. It enqueues
-    /// each child once by itself, and a key might lead to a job that is not its child.
+    /// A child cannot have an idempotency key or a unique key. A fan-out with such a child is rejected before anything is stored:
+    /// it enqueues each child exactly once anyway, and a key could return a job that is not its child.
     pub fn each(self, change: impl FnMut(Enqueue) -> Enqueue) -> Self {
         let children = self.children.into_iter().map(change).collect();
         Self { children, ..self }
     }
 
-    /// Lets the children go on when the job is cancelled or dead, or when the fan-out has failed.
+    /// Lets the children continue when the parent is cancelled or dead, or when the fan-out fails.
     pub fn detach(self) -> Self {
         Self { detached: true, ..self }
     }
 
-    /// Waits for every child, whatever becomes of it.
+    /// Waits for every child and returns the result of each, failed or not.
     pub fn collect_all(self) -> CollectAll<'a, T> {
         CollectAll { fan_out: self, needed: 0 }
     }
 
-    /// Waits for every child, and fails as soon as fewer than `needed` can succeed: the rest is cancelled then.
+    /// Waits for every child. Fails as soon as fewer than `needed` can succeed, and cancels the rest.
     pub fn threshold(self, needed: usize) -> CollectAll<'a, T> {
         CollectAll { fan_out: self, needed }
     }
@@ -85,16 +85,16 @@ impl<'a, T: Task> IntoFuture for FanOut<'a, T> {
 
     fn into_future(self) -> Self::IntoFuture {
         let needed = self.children.len();
-        let join = Join::enter(self, needed);
+        let running = RunningFanOut::start(self, needed);
         Box::pin(async move {
-            let results = join?.run::<T>().await?;
+            let results = running?.run::<T>().await?;
             results.into_iter().map(|result| result.map_err(JobError::reject)).collect()
         })
     }
 }
 
-/// Children of which some may fail.
-#[must_use = "children are enqueued when this is awaited"]
+/// A fan-out in which some children may fail. See [`FanOut::collect_all`] and [`FanOut::threshold`].
+#[must_use = "children are enqueued only when this is awaited"]
 pub struct CollectAll<'a, T> {
     fan_out: FanOut<'a, T>,
     needed: usize,
@@ -105,8 +105,8 @@ impl<'a, T: Task> IntoFuture for CollectAll<'a, T> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let join = Join::enter(self.fan_out, self.needed);
-        Box::pin(async move { join?.run::<T>().await })
+        let running = RunningFanOut::start(self.fan_out, self.needed);
+        Box::pin(async move { running?.run::<T>().await })
     }
 }
 
@@ -120,48 +120,51 @@ pub enum ChildError {
         id: JobId,
         /// Why it is dead.
         reason: Reason,
-        /// Its last failure.
+        /// The error of its last failed attempt.
         error: String,
     },
     /// It was cancelled, or discarded.
     #[error("child {0} was cancelled")]
     Cancelled(JobId),
     /// It had not ended when too many others had failed.
-    #[error("child {0} was given up")]
-    GivenUp(JobId),
-    /// What it returned is not what the parent expects.
-    #[error("what child {id} returned cannot be read: {error}")]
+    #[error("child {0} had not ended when the fan-out failed")]
+    Unfinished(JobId),
+    /// Its output does not have the type that the parent expects.
+    #[error("the output of child {id} cannot be read: {error}")]
     Unreadable {
         /// The child.
         id: JobId,
-        /// Why.
+        /// The error of the deserializer.
         error: String,
     },
 }
 
-/// A fan-out on its way: the places of its steps, a thousand children each.
-struct Join<'a> {
+/// A running fan-out. It has one step for each thousand children.
+struct RunningFanOut<'a> {
     cx: &'a Context,
     contender: Contender<'a>,
     children: Vec<Enqueue>,
-    places: Vec<Place>,
+    places: Vec<StepPlace>,
     detached: bool,
     failures_max: usize,
 }
 
-impl<'a> Join<'a> {
+impl<'a> RunningFanOut<'a> {
     /// Takes a place for each thousand children.
-    fn enter<T: Task>(fan_out: FanOut<'a, T>, needed: usize) -> Result<Self, JobError> {
+    fn start<T: Task>(fan_out: FanOut<'a, T>, needed: usize) -> Result<Self, JobError> {
         let FanOut { cx, children, detached, .. } = fan_out;
         let contender = cx.history.races.enter();
         let name = format!("fan out {} {}", children.len(), T::KIND);
         let places = (0..children.len().div_ceil(BATCH_ITEMS_MAX))
-            .map(|_| cx.history.enter(&name, &[StepKind::Children]));
+            .map(|_| cx.history.next_step(&name, &[StepKind::Children]));
         let places = places.collect::<Result<_, _>>()?;
         children.iter().try_for_each(|child| refuse_keys(child.has_key()))?;
         let failures_max = children.len().checked_sub(needed);
         let failures_max = failures_max.ok_or_else(|| {
-            JobError::reject(format_args!("{needed} of {} children cannot succeed", children.len()))
+            JobError::reject(format_args!(
+                "the threshold of the fan-out is {needed}, but it has only {} children",
+                children.len()
+            ))
         })?;
         Ok(Self { cx, contender, children, places, detached, failures_max })
     }
@@ -169,63 +172,63 @@ impl<'a> Join<'a> {
     async fn run<T: Task>(mut self) -> Result<Vec<Result<T::Output, ChildError>>, JobError> {
         let Some(first) = self.places.first() else { return Ok(Vec::new()) };
         let (cx, branch) = (self.cx, first.at);
-        if cx.history.has_won(first) {
-            self.contender.decide();
+        if cx.history.has_completed(first) {
+            self.contender.mark_recorded();
         }
-        let busy = cx.history.pauses.busy();
-        let (ids, spawned) = self.spawn(branch).await?;
-        if spawned {
-            // Nothing can have ended yet that resume would not notice.
+        let busy = cx.history.suspensions.busy();
+        let (ids, has_new) = self.enqueue_missing(branch).await?;
+        if has_new {
+            // If all of them end before the wait begins, the store resumes the job at once.
             return self.wait(branch, busy).await;
         }
-        let children = look(cx, &ids).await?;
+        let children = read_children(cx, &ids).await?;
         let failed = children.iter().filter(|child| has_failed(child.as_ref())).count();
         let has_failed = failed > self.failures_max;
         if !has_failed && children.iter().flatten().any(|child| !child.state.is_final()) {
             return self.wait(branch, busy).await;
         }
-        let _turn = self.contender.turn().await;
+        let _permit = self.contender.permit().await;
         if let Some(first) = self.places.first() {
-            cx.history.win(first, &self.contender).await?;
+            cx.history.record_completion(first, &self.contender).await?;
         }
         if has_failed {
-            return Err(self.give_up::<T>(&ids, children).await);
+            return Err(self.fail::<T>(&ids, children).await);
         }
         Ok(ids.iter().zip(children).map(|(id, child)| result::<T>(*id, child)).collect())
     }
 
-    /// Enqueues the children that are not there yet; says which there are, and whether some are new.
-    async fn spawn(&mut self, branch: u32) -> Result<(Vec<JobId>, bool), JobError> {
+    /// Enqueues the children that no earlier attempt has enqueued. Returns the ids of all children, and whether some are new.
+    async fn enqueue_missing(&mut self, branch: u32) -> Result<(Vec<JobId>, bool), JobError> {
         let parent = Parent { detached: self.detached, ..Parent::new(self.cx.job.id, branch) };
-        let (mut ids, mut spawned) = (Vec::new(), false);
+        let (mut ids, mut has_new) = (Vec::new(), false);
         let mut children = std::mem::take(&mut self.children).into_iter();
         for place in &self.places {
             let chunk: Vec<Enqueue> = children.by_ref().take(BATCH_ITEMS_MAX).collect();
-            let step = match &place.before {
+            let step = match &place.stored {
                 Some(step) => step.clone(),
                 None => {
-                    spawned = true;
-                    add(self.cx, place, chunk, parent).await?
+                    has_new = true;
+                    enqueue(self.cx, place, chunk, parent).await?
                 }
             };
             ids.extend(read_ids(&step));
         }
-        Ok((ids, spawned))
+        Ok((ids, has_new))
     }
 
     async fn wait<T>(&mut self, branch: u32, busy: BusyGuard<'_>) -> T {
-        // A child that was given a fresh run is waited for again.
-        self.contender.undecide();
+        // A child that was redriven has to end again.
+        self.contender.unmark_recorded();
         let failures_max = u32::try_from(self.failures_max).unwrap_or(u32::MAX);
-        let until = Some(Await::Children { branch, failures_max });
-        self.cx.history.pauses.pause(Pause { until, deadline: None }, busy).await
+        let until = Some(WaitCondition::Children { branch, failures_max });
+        self.cx.history.suspensions.suspend(Suspension { until, deadline: None }, busy).await
     }
 
-    /// Cancels what is left of a fan-out that has failed, unless it is detached, and says why it has failed.
-    async fn give_up<T: Task>(&self, ids: &[JobId], children: Vec<Option<Job>>) -> JobError {
-        // Whoever resumed the job has ended most of them, and has requested the end of those that run.
-        let goes_on = |child: &&Job| !child.state.is_final() && !child.cancel_requested;
-        let live = children.iter().flatten().filter(|child| !self.detached && goes_on(child));
+    /// Cancels the remaining children of a failed fan-out, unless they are detached. Returns why the fan-out has failed.
+    async fn fail<T: Task>(&self, ids: &[JobId], children: Vec<Option<Job>>) -> JobError {
+        // When the store resumed this job, it cancelled most of the children and requested the cancel of the running ones.
+        let must_cancel = |child: &&Job| !child.state.is_final() && !child.cancel_requested;
+        let live = children.iter().flatten().filter(|child| !self.detached && must_cancel(child));
         let live: Vec<JobId> = live.map(|child| child.id).collect();
         for batch in live.chunks(BATCH_ITEMS_MAX) {
             if let Err(error) = self.cx.redrive().backend().cancel(batch.to_vec()).await {
@@ -237,7 +240,7 @@ impl<'a> Join<'a> {
     }
 }
 
-/// Says why a fan-out has failed. Those that failed of themselves say more than those that were cancelled because of them.
+/// Why a fan-out has failed. Names a dead child if there is one: cancelled children may only have been cancelled because of it.
 fn why_failed(children: usize, errors: &[ChildError]) -> JobError {
     let count = |which: fn(&ChildError) -> bool| errors.iter().filter(|error| which(error)).count();
     let is_dead = |error: &ChildError| matches!(error, ChildError::Dead { .. });
@@ -250,20 +253,25 @@ fn why_failed(children: usize, errors: &[ChildError]) -> JobError {
     JobError::reject(format_args!("{failed} of {children} children failed{first}"))
 }
 
-async fn add(cx: &Context, place: &Place, chunk: Vec<Enqueue>, parent: Parent) -> Result<Step, JobError> {
+async fn enqueue(
+    cx: &Context,
+    place: &StepPlace,
+    chunk: Vec<Enqueue>,
+    parent: Parent,
+) -> Result<Step, JobError> {
     let mut jobs = Vec::with_capacity(chunk.len());
     for enqueue in chunk {
-        let (_, job) = enqueue.job().await.map_err(refused)?;
-        // A middleware may have given it one.
+        let (_, job) = enqueue.job().await.map_err(enqueue_error)?;
+        // A middleware may have added a key.
         refuse_keys(job.unique.is_some() || job.idempotency.is_some())?;
         jobs.push(NewJob { parent: Some(parent), ..job });
     }
     let ids = jobs.iter().flat_map(|job| job.id.0.into_bytes()).collect();
-    cx.history.keep_with(place, StepKind::Children, ids, jobs).await
+    cx.history.store_with_children(place, StepKind::Children, ids, jobs).await
 }
 
-/// A value that is not legal stays so in every attempt; anything else may pass.
-fn refused(error: Error) -> JobError {
+/// An invalid value is invalid in every attempt, so it is rejected. Other errors may pass.
+fn enqueue_error(error: Error) -> JobError {
     match error {
         Error::Invalid(invalid) => JobError::reject(invalid),
         error => error.into(),
@@ -274,7 +282,7 @@ fn refuse_keys(has_key: bool) -> Result<(), JobError> {
     if has_key {
         return Err(JobError::reject(
             "a child of a fan-out cannot have an idempotency key or a unique key: it is enqueued once anyway, and a key \
-             might lead to a job that is not a child; leave the key out, or enqueue the job in a step of its own",
+             could return a job that is not a child; remove the key, or enqueue the job in a step of its own",
         ));
     }
     Ok(())
@@ -284,7 +292,7 @@ fn read_ids(step: &Step) -> impl Iterator<Item = JobId> {
     step.value.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).map(JobId)
 }
 
-async fn look(cx: &Context, ids: &[JobId]) -> Result<Vec<Option<Job>>, JobError> {
+async fn read_children(cx: &Context, ids: &[JobId]) -> Result<Vec<Option<Job>>, JobError> {
     let mut children = Vec::with_capacity(ids.len());
     for batch in ids.chunks(BATCH_ITEMS_MAX) {
         children.extend(cx.history.store()?.get(batch.to_vec()).await?);
@@ -310,6 +318,6 @@ fn result<T: Task>(id: JobId, child: Option<Job>) -> Result<T::Output, ChildErro
             error: child.last_error.unwrap_or_default(),
         }),
         State::Cancelled => Err(ChildError::Cancelled(id)),
-        State::Pending | State::Retrying | State::Running | State::Waiting => Err(ChildError::GivenUp(id)),
+        State::Pending | State::Retrying | State::Running | State::Waiting => Err(ChildError::Unfinished(id)),
     }
 }

@@ -1,8 +1,9 @@
-//! Waits and steps that run side by side, for example in `tokio::select!`: which one completes is the same at every replay.
+//! Decides which of several concurrent waits and steps completes first, for example in `tokio::select!`, and repeats the decision
+//! at every replay.
 //!
-//! A handler starts from its beginning each time. If two of its waits could both complete, `select!` might choose another one
-//! than the last time. So they complete one at a time, and what has completed is remembered before the next one may. At a
-//! replay, those whose completion is remembered complete first.
+//! Every attempt runs the handler from its beginning. If two of its waits can both complete, `select!` might choose a different
+//! one than in the last attempt. Therefore they complete one at a time, and each completion is recorded before the next one may
+//! follow. At a replay, the recorded ones complete first.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,43 +13,43 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct Races {
     open: Mutex<OpenCounts>,
-    /// Told when a decided one has ended.
-    decided_ended: Notify,
-    /// Held by the one that may complete.
-    turn: tokio::sync::Mutex<()>,
+    /// Notified when a contender with a recorded completion has ended.
+    recorded_ended: Notify,
+    /// Locked by the contender that may complete.
+    permit: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct OpenCounts {
     /// Created and not ended.
     all: usize,
-    /// Started, not ended, and remembered as completed.
-    decided: usize,
+    /// Started and not ended, with a completion that an earlier attempt recorded.
+    recorded: usize,
 }
 
 /// A wait or a step that the handler has created, until it completes or is dropped.
 pub(crate) struct Contender<'a> {
     races: &'a Races,
-    is_decided: bool,
+    is_recorded: bool,
 }
 
-/// The right to complete. Keep it until the future returns: the next one may complete only then.
-pub(crate) struct Turn<'a>(Option<tokio::sync::MutexGuard<'a, ()>>);
+/// The right to complete. Keep it until the future returns: once it is dropped, the next contender may complete.
+pub(crate) struct CompletionPermit<'a>(Option<tokio::sync::MutexGuard<'a, ()>>);
 
 impl Races {
     /// Adds a wait or a step that the handler has just created.
     pub(crate) fn enter(&self) -> Contender<'_> {
         self.lock().all += 1;
-        Contender { races: self, is_decided: false }
+        Contender { races: self, is_recorded: false }
     }
 
-    /// Returns when nothing is open any more whose completion is remembered.
-    async fn after_decided(&self) {
+    /// Returns when every contender with a recorded completion has ended.
+    async fn after_recorded(&self) {
         loop {
-            let mut ended = std::pin::pin!(self.decided_ended.notified());
-            // Enlisted before the look, so that an end between the two is not missed.
+            let mut ended = std::pin::pin!(self.recorded_ended.notified());
+            // Registers before it reads the count, so that it misses no end between the two.
             ended.as_mut().enable();
-            if self.lock().decided == 0 {
+            if self.lock().recorded == 0 {
                 return;
             }
             ended.await;
@@ -61,50 +62,50 @@ impl Races {
 }
 
 impl<'a> Contender<'a> {
-    /// Marks it as one whose completion is remembered. Others do not complete before it.
-    pub(crate) fn decide(&mut self) {
-        if !self.is_decided {
-            self.is_decided = true;
-            self.races.lock().decided += 1;
+    /// Notes that an earlier attempt recorded the completion of this contender. Other contenders do not complete before it.
+    pub(crate) fn mark_recorded(&mut self) {
+        if !self.is_recorded {
+            self.is_recorded = true;
+            self.races.lock().recorded += 1;
         }
     }
 
-    /// Takes [`Contender::decide`] back, because it cannot complete yet after all.
-    pub(crate) fn undecide(&mut self) {
-        if self.is_decided {
-            self.is_decided = false;
-            self.races.lock().decided -= 1;
-            self.races.decided_ended.notify_waiters();
+    /// Undoes [`Contender::mark_recorded`], because the contender cannot complete yet after all.
+    pub(crate) fn unmark_recorded(&mut self) {
+        if self.is_recorded {
+            self.is_recorded = false;
+            self.races.lock().recorded -= 1;
+            self.races.recorded_ended.notify_waiters();
         }
     }
 
-    /// Whether others could complete instead of it, so that its completion must be remembered.
+    /// Whether other contenders could complete instead of this one, so that its completion must be recorded.
     pub(crate) fn has_rivals(&self) -> bool {
         self.races.lock().all > 1
     }
 
-    /// Waits until it may complete.
-    pub(crate) async fn turn(&self) -> Turn<'a> {
-        if self.is_decided || !self.has_rivals() {
-            return Turn(None);
+    /// Waits until this contender may complete.
+    pub(crate) async fn permit(&self) -> CompletionPermit<'a> {
+        if self.is_recorded || !self.has_rivals() {
+            return CompletionPermit(None);
         }
-        // The others of the same `select!` are started meanwhile, so that the decided ones among them are known.
+        // Lets the other futures of the same `select!` start, so that those with a recorded completion are known.
         tokio::task::yield_now().await;
-        self.races.after_decided().await;
-        Turn(Some(self.races.turn.lock().await))
+        self.races.after_recorded().await;
+        CompletionPermit(Some(self.races.permit.lock().await))
     }
 }
 
 impl Drop for Contender<'_> {
     fn drop(&mut self) {
-        self.undecide();
+        self.unmark_recorded();
         self.races.lock().all -= 1;
     }
 }
 
-impl Turn<'_> {
-    /// Lets others complete, because this one has to wait.
-    pub(crate) fn pass_on(self) {
+impl CompletionPermit<'_> {
+    /// Lets others complete, because this contender has to wait.
+    pub(crate) fn release(self) {
         drop(self.0);
     }
 }
@@ -123,35 +124,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_alone_waits_for_nobody() {
+    async fn a_single_contender_waits_for_nobody() {
         let races = Races::default();
         let only = races.enter();
         assert!(!only.has_rivals());
-        assert!(only.turn().await.0.is_none());
+        assert!(only.permit().await.0.is_none());
     }
 
     #[tokio::test]
-    async fn only_one_at_a_time_may_complete() {
+    async fn contenders_complete_one_at_a_time() {
         let races = Races::default();
         let (first, second) = (races.enter(), races.enter());
-        let turn = first.turn().await;
-        let mut waiting = std::pin::pin!(second.turn());
+        let permit = first.permit().await;
+        let mut waiting = std::pin::pin!(second.permit());
         assert!(is_pending(waiting.as_mut()).await);
         assert!(is_pending(waiting.as_mut()).await);
-        turn.pass_on();
+        permit.release();
         assert!(waiting.await.0.is_some());
     }
 
     #[tokio::test]
-    async fn what_is_remembered_completes_first() {
+    async fn a_recorded_completion_comes_first() {
         let races = Races::default();
-        let (mut decided, open) = (races.enter(), races.enter());
-        decided.decide();
-        let mut waiting = std::pin::pin!(open.turn());
+        let (mut recorded, open) = (races.enter(), races.enter());
+        recorded.mark_recorded();
+        let mut waiting = std::pin::pin!(open.permit());
         for _ in 0..3 {
             assert!(is_pending(waiting.as_mut()).await);
         }
-        drop(decided);
+        drop(recorded);
         waiting.await;
     }
 }

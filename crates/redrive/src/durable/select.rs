@@ -1,21 +1,21 @@
-//! Waiting for whichever of several things comes first.
+//! `cx.select`: waits for the first of several signals and sleeps.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
 use redrive_core::steps::{Signal, Step, StepKind};
-use redrive_core::{Await, SignalName, Timestamp};
+use redrive_core::{SignalName, Timestamp, WaitCondition};
 use serde::de::DeserializeOwned;
 
-use super::history::{Place, unreadable};
-use super::pause::Pause;
+use super::history::{StepPlace, unreadable};
 use super::race::Contender;
+use super::suspend::Suspension;
 use crate::{Context, JobError};
 
 impl Context {
-    /// Waits for whichever of several signals and sleeps comes first, without holding the worker, and remembers which one it
-    /// was: a replay returns the same one. The other signals are not taken; a later wait finds them.
+    /// Waits for the first of several signals and sleeps, without occupying the worker. The choice is stored, so a replay returns
+    /// the same one. The other signals are not taken: a later wait gets them.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -41,48 +41,48 @@ impl Context {
     /// }
     /// ```
     ///
-    /// Of the signals that are there, the one that came first counts. A signal that is there counts before a sleep that is
-    /// over. A signal whose value cannot be read is set aside, as by [`Context::signal`].
+    /// If several signals have arrived, the oldest one is chosen. A signal that has arrived is chosen before a sleep that is
+    /// over. A signal whose value cannot be read is skipped, as by [`Context::signal`].
     ///
-    /// `tokio::select!` over waits and steps of the same context chooses the same one at each replay too. It costs one more
-    /// write, and unlike here it may also have [`Context::step`] and [`Context::fan_out`] in it.
-    pub fn select<'a, T>(&'a self, arms: impl IntoIterator<Item = Arm<'a, T>>) -> Select<'a, T> {
+    /// `tokio::select!` over waits and steps of the same context also chooses the same one at each replay. It costs one more
+    /// write, and it can also wait for a [`Context::step`] or a [`Context::fan_out`].
+    pub fn select<'a, T>(&'a self, arms: impl IntoIterator<Item = SelectArm<'a, T>>) -> Select<'a, T> {
         Select { cx: self, arms: arms.into_iter().collect() }
     }
 }
 
-/// One of the things that [`Context::select`] waits for. Made by `map` on a signal or a sleep.
-#[must_use = "an arm does nothing until it is selected from"]
-pub struct Arm<'a, T>(ArmKind<'a, T>);
+/// A signal or a sleep that [`Context::select`] waits for. See [`crate::AwaitSignal::map`] and [`crate::Sleep::map`].
+#[must_use = "an arm does nothing until it is passed to Context::select"]
+pub struct SelectArm<'a, T>(ArmKind<'a, T>);
 
 enum ArmKind<'a, T> {
-    Signal { name: String, read: Read<'a, T> },
-    Sleep { place: Result<Place, JobError>, span: Duration, then: Box<dyn FnOnce() -> T + Send + 'a> },
+    Signal { name: String, read: ReadSignal<'a, T> },
+    Sleep { place: Result<StepPlace, JobError>, span: Duration, then: Box<dyn FnOnce() -> T + Send + 'a> },
 }
 
-/// Reads the value of a signal. It is called again after a value that it could not read.
-type Read<'a, T> = Box<dyn FnMut(&[u8]) -> Result<T, serde_json::Error> + Send + 'a>;
+/// Reads the value of a signal. It is called again for the next signal after a value that it could not read.
+type ReadSignal<'a, T> = Box<dyn FnMut(&[u8]) -> Result<T, serde_json::Error> + Send + 'a>;
 
-impl<'a, T> Arm<'a, T> {
+impl<'a, T> SelectArm<'a, T> {
     pub(super) fn signal<V: DeserializeOwned>(name: String, then: impl FnOnce(V) -> T + Send + 'a) -> Self {
         let mut then = Some(then);
         let read = move |json: &[u8]| {
             let value: V = serde_json::from_slice(json)?;
-            let then = then.take().ok_or_else(|| serde::de::Error::custom("the signal was read before"))?;
+            let then = then.take().ok_or_else(|| serde::de::Error::custom("the signal was already read"))?;
             Ok(then(value))
         };
         Self(ArmKind::Signal { name, read: Box::new(read) })
     }
 
     pub(super) fn sleep(
-        place: Result<Place, JobError>,
+        place: Result<StepPlace, JobError>,
         span: Duration,
         then: impl FnOnce(()) -> T + Send + 'a,
     ) -> Self {
         Self(ArmKind::Sleep { place, span, then: Box::new(move || then(())) })
     }
 
-    /// What it is called in what is remembered.
+    /// Its name in the stored step.
     fn label(&self) -> &str {
         match &self.0 {
             ArmKind::Signal { name, .. } => name,
@@ -91,11 +91,11 @@ impl<'a, T> Arm<'a, T> {
     }
 }
 
-/// A wait for whichever of several things comes first; await it.
-#[must_use = "the handler waits when this is awaited"]
+/// A wait for the first of several signals and sleeps. See [`Context::select`].
+#[must_use = "the handler waits only when this is awaited"]
 pub struct Select<'a, T> {
     cx: &'a Context,
-    arms: Vec<Arm<'a, T>>,
+    arms: Vec<SelectArm<'a, T>>,
 }
 
 impl<'a, T: Send + 'a> IntoFuture for Select<'a, T> {
@@ -103,27 +103,27 @@ impl<'a, T: Send + 'a> IntoFuture for Select<'a, T> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let place = self.cx.history.enter("select", &[StepKind::Selected]);
+        let place = self.cx.history.next_step("select", &[StepKind::Selected]);
         let contender = self.cx.history.races.enter();
         Box::pin(async move { self.run(place?, contender).await })
     }
 }
 
 impl<T> Select<'_, T> {
-    async fn run(self, place: Place, contender: Contender<'_>) -> Result<T, JobError> {
+    async fn run(self, place: StepPlace, contender: Contender<'_>) -> Result<T, JobError> {
         let Self { cx, mut arms } = self;
-        if let Some(step) = &place.before {
+        if let Some(step) = &place.stored {
             return replay(step, arms);
         }
         let history = &*cx.history;
-        let busy = history.pauses.busy();
+        let busy = history.suspensions.busy();
         let names = names(&arms)?;
-        let sleep = earliest(cx, &mut arms).await?;
+        let sleep = earliest_sleep(cx, &mut arms).await?;
         if names.is_empty() && sleep.is_none() {
-            return Err(JobError::reject("cx.select has nothing to wait for: give it a signal or a sleep"));
+            return Err(JobError::reject("cx.select has nothing to wait for: pass it a signal or a sleep"));
         }
         loop {
-            let turn = contender.turn().await;
+            let permit = contender.permit().await;
             if let Some(signal) = history.oldest_signal(&names).await? {
                 if let Some(value) = take(cx, &place, &mut arms, &signal).await? {
                     return Ok(value);
@@ -134,25 +134,29 @@ impl<T> Select<'_, T> {
                 && deadline <= history.now()?
             {
                 let chosen = SelectedArm { index, label: arms[index].label(), value: b"" };
-                let step = history.keep(&place, StepKind::Selected, chosen.write()).await?;
+                let step = history.store_step(&place, StepKind::Selected, chosen.write()).await?;
                 return replay(&step, arms);
             }
-            turn.pass_on();
-            let parts = names.into_iter().map(Await::Signal);
-            let until = Await::any(parts).ok();
-            return history.pauses.pause(Pause { until, deadline: sleep.map(|(_, at)| at) }, busy).await;
+            permit.release();
+            let parts = names.into_iter().map(WaitCondition::Signal);
+            let until = WaitCondition::any(parts).ok();
+            let deadline = sleep.map(|(_, deadline)| deadline);
+            return history.suspensions.suspend(Suspension { until, deadline }, busy).await;
         }
     }
 }
 
-/// The names of the signals that are waited for.
-fn names<T>(arms: &[Arm<'_, T>]) -> Result<Vec<SignalName>, JobError> {
+/// The names of the signals among the arms.
+fn names<T>(arms: &[SelectArm<'_, T>]) -> Result<Vec<SignalName>, JobError> {
     let signals = arms.iter().filter(|arm| matches!(arm.0, ArmKind::Signal { .. }));
     signals.map(|arm| SignalName::new(arm.label()).map_err(JobError::reject)).collect()
 }
 
-/// The sleep that ends first, with its arm.
-async fn earliest<T>(cx: &Context, arms: &mut [Arm<'_, T>]) -> Result<Option<(usize, Timestamp)>, JobError> {
+/// The sleep that ends first: the index of its arm, and its end.
+async fn earliest_sleep<T>(
+    cx: &Context,
+    arms: &mut [SelectArm<'_, T>],
+) -> Result<Option<(usize, Timestamp)>, JobError> {
     let mut earliest: Option<(usize, Timestamp)> = None;
     for (index, arm) in arms.iter_mut().enumerate() {
         if let ArmKind::Sleep { place, span, .. } = &mut arm.0 {
@@ -166,11 +170,11 @@ async fn earliest<T>(cx: &Context, arms: &mut [Arm<'_, T>]) -> Result<Option<(us
     Ok(earliest)
 }
 
-/// Takes a signal for its arm, or sets it aside if the arm cannot read it; none if the handler must look again.
+/// Takes a signal for its arm. Returns none if the arm could not read the signal, which is then skipped.
 async fn take<T>(
     cx: &Context,
-    place: &Place,
-    arms: &mut [Arm<'_, T>],
+    place: &StepPlace,
+    arms: &mut [SelectArm<'_, T>],
     signal: &Signal,
 ) -> Result<Option<T>, JobError> {
     for (index, arm) in arms.iter_mut().enumerate() {
@@ -180,37 +184,39 @@ async fn take<T>(
             let value = match read(&signal.value) {
                 Ok(value) => value,
                 Err(error) => {
-                    cx.history.set_aside(signal, error).await?;
+                    cx.history.skip_signal(signal, error).await?;
                     return Ok(None);
                 }
             };
             let chosen = SelectedArm { index, label: name, value: &signal.value };
-            let taken = cx.history.take(place, signal, StepKind::Selected, chosen.write()).await?;
+            let taken = cx.history.take_signal(place, signal, StepKind::Selected, chosen.write()).await?;
             return match taken {
                 Some(_) => Ok(Some(value)),
-                None => Err(JobError::fail(format_args!("signal \"{name}\" was gone before it was taken"))),
+                None => {
+                    Err(JobError::fail(format_args!("signal \"{name}\" disappeared before it was taken")))
+                }
             };
         }
     }
-    Err(JobError::fail(format_args!("signal \"{}\" was not asked for", signal.name)))
+    Err(JobError::fail(format_args!("the store returned signal \"{}\", which no arm waits for", signal.name)))
 }
 
-/// Returns what was chosen in an earlier attempt.
-fn replay<T>(step: &Step, arms: Vec<Arm<'_, T>>) -> Result<T, JobError> {
+/// Returns the choice of an earlier attempt.
+fn replay<T>(step: &Step, arms: Vec<SelectArm<'_, T>>) -> Result<T, JobError> {
     let chosen = SelectedArm::read(&step.value).ok_or_else(|| unreadable(step, "no arm is named"))?;
     let arm = arms.into_iter().nth(chosen.index).filter(|arm| arm.label() == chosen.label);
     match arm.map(|arm| arm.0) {
         Some(ArmKind::Signal { mut read, .. }) => read(chosen.value).map_err(|error| unreadable(step, error)),
         Some(ArmKind::Sleep { then, .. }) => Ok(then()),
         None => Err(JobError::fail(format_args!(
-            "the code has changed: arm {} of cx.select was \"{}\"; keep the order of the arms, or tell old runs from new \
-             ones with cx.version",
+            "the code has changed: arm {} of cx.select was \"{}\"; keep the order of the arms, or separate old runs from \
+             new ones with cx.version",
             chosen.index, chosen.label
         ))),
     }
 }
 
-/// What a select has chosen, as it is remembered: the arm's number and name on one line, then the signal's value.
+/// The choice of a select as it is stored: the arm's number and name on one line, then the signal's value.
 #[derive(Debug, PartialEq)]
 struct SelectedArm<'a> {
     index: usize,
@@ -237,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_chosen_is_read_as_it_was_written() {
+    fn a_choice_is_read_as_it_was_written() {
         for (label, value) in [("sleep", &b""[..]), ("a b c", b"{\"x\":\n1}"), ("ü", b"\n")] {
             let chosen = SelectedArm { index: 12, label, value };
             assert_eq!(SelectedArm::read(&chosen.write()), Some(chosen));

@@ -1,4 +1,4 @@
-//! Waiting for signals from outside, and sending them.
+//! Signals: `cx.signal` waits for one, `redrive.signal` sends one.
 
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
@@ -6,21 +6,21 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use redrive_core::limits::HORIZON;
-use redrive_core::steps::{Signal, Signalled, Step, StepKind};
-use redrive_core::{Await, JobId, SignalName, Timestamp};
+use redrive_core::steps::{Signal, SignalResult, Step, StepKind};
+use redrive_core::{JobId, SignalName, Timestamp, WaitCondition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use super::history::{Place, unreadable};
-use super::pause::Pause;
+use super::history::{StepPlace, unreadable};
 use super::race::Contender;
-use super::select::Arm;
+use super::select::SelectArm;
+use super::suspend::Suspension;
 use crate::{Context, Error, JobError, Redrive, json};
 
 impl Context {
-    /// Waits for a signal by this name, without holding the worker. Signals that came before count; they are taken in the
-    /// order in which they came, each once. A signal whose value is not a `T` is set aside: the job keeps waiting for a valid
+    /// Waits for a signal with this name, without occupying the worker. Signals that arrived earlier count. They are taken in
+    /// the order of their arrival, each once. A signal whose value is not a `T` is skipped: the job keeps waiting for a valid
     /// one, and its last error says so.
     ///
     /// ```
@@ -41,48 +41,50 @@ impl Context {
         AwaitSignal { cx: self, name: name.to_owned(), value: PhantomData }
     }
 
-    /// Takes a signal at a place, or waits for it until `deadline`; none when that has passed. A signal that is no `T` is set
-    /// aside.
+    /// Takes a signal at a place, or waits for one until `deadline`. Returns none after the deadline. A signal whose value is
+    /// not a `T` is skipped.
     async fn take_signal<T: DeserializeOwned>(
         &self,
-        place: &Place,
+        place: &StepPlace,
         contender: &Contender<'_>,
         name: &str,
         deadline: Option<Timestamp>,
     ) -> Result<Option<T>, JobError> {
-        if let Some(step) = &place.before {
+        if let Some(step) = &place.stored {
             return value(step);
         }
         let history = &*self.history;
-        let busy = history.pauses.busy();
+        let busy = history.suspensions.busy();
         let name = SignalName::new(name).map_err(JobError::reject)?;
         let names = [name];
         loop {
-            let turn = contender.turn().await;
+            let permit = contender.permit().await;
             if let Some(signal) = history.oldest_signal(&names).await? {
                 match serde_json::from_slice::<T>(&signal.value) {
                     Ok(value) => {
-                        let taken = history.take(place, &signal, StepKind::Signal, signal.value.clone());
+                        let taken =
+                            history.take_signal(place, &signal, StepKind::Signal, signal.value.clone());
                         if taken.await?.is_some() {
                             return Ok(Some(value));
                         }
                     }
-                    Err(error) => history.set_aside(&signal, error).await?,
+                    Err(error) => history.skip_signal(&signal, error).await?,
                 }
                 continue;
             }
             if deadline.is_some_and(|deadline| history.now().is_ok_and(|now| deadline <= now)) {
-                history.keep(place, StepKind::Failed, b"no signal came in time".to_vec()).await?;
+                history.store_step(place, StepKind::Failed, b"no signal came in time".to_vec()).await?;
                 return Ok(None);
             }
-            turn.pass_on();
+            permit.release();
             let [name] = names;
-            return history.pauses.pause(Pause { until: Some(Await::Signal(name)), deadline }, busy).await;
+            let until = Some(WaitCondition::Signal(name));
+            return history.suspensions.suspend(Suspension { until, deadline }, busy).await;
         }
     }
 }
 
-/// The value of a signal as it was remembered; none if it did not come in time.
+/// The value of a signal from its stored step. None if the signal did not come in time.
 fn value<T: DeserializeOwned>(step: &Step) -> Result<Option<T>, JobError> {
     match step.kind {
         StepKind::Failed => Ok(None),
@@ -98,8 +100,8 @@ fn value<T: DeserializeOwned>(step: &Step) -> Result<Option<T>, JobError> {
     }
 }
 
-/// A wait for a signal, however long; await it, or give it an end first.
-#[must_use = "a signal is waited for when this is awaited"]
+/// A wait for a signal. Await it, or set an [`AwaitSignal::timeout`] first. See [`Context::signal`].
+#[must_use = "the handler waits only when this is awaited"]
 pub struct AwaitSignal<'a, T> {
     cx: &'a Context,
     name: String,
@@ -107,14 +109,14 @@ pub struct AwaitSignal<'a, T> {
 }
 
 impl<'a, T: DeserializeOwned + Send + 'a> AwaitSignal<'a, T> {
-    /// Gives up after `span`, a year at most, counted from when the handler first came here; none is the answer then.
+    /// Stops waiting after `span`, at most a year, and returns none. The time counts from the first attempt that got here.
     pub fn timeout(self, span: Duration) -> AwaitSignalUntil<'a, T> {
         AwaitSignalUntil { signal: self, span }
     }
 
-    /// Makes it one of the things that [`Context::select`] waits for; `then` turns its value into what that returns.
-    pub fn map<R>(self, then: impl FnOnce(T) -> R + Send + 'a) -> Arm<'a, R> {
-        Arm::signal(self.name, then)
+    /// Makes it an arm of [`Context::select`]. `then` turns the value of the signal into the result of the select.
+    pub fn map<R>(self, then: impl FnOnce(T) -> R + Send + 'a) -> SelectArm<'a, R> {
+        SelectArm::signal(self.name, then)
     }
 }
 
@@ -123,17 +125,17 @@ impl<'a, T: DeserializeOwned + Send + 'a> IntoFuture for AwaitSignal<'a, T> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let place = self.cx.history.enter(&self.name, &[StepKind::Signal]);
+        let place = self.cx.history.next_step(&self.name, &[StepKind::Signal]);
         let contender = self.cx.history.races.enter();
         Box::pin(async move {
             let value = self.cx.take_signal(&place?, &contender, &self.name, None).await?;
-            value.ok_or_else(|| JobError::reject("a wait for a signal without an end was given up"))
+            value.ok_or_else(|| JobError::reject("a wait for a signal without a timeout has timed out"))
         })
     }
 }
 
-/// A wait for a signal with an end.
-#[must_use = "a signal is waited for when this is awaited"]
+/// A wait for a signal, with a timeout. See [`AwaitSignal::timeout`].
+#[must_use = "the handler waits only when this is awaited"]
 pub struct AwaitSignalUntil<'a, T> {
     signal: AwaitSignal<'a, T>,
     span: Duration,
@@ -145,13 +147,15 @@ impl<'a, T: DeserializeOwned + Send + 'a> IntoFuture for AwaitSignalUntil<'a, T>
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { signal: AwaitSignal { cx, name, .. }, span } = self;
-        let deadline = cx.history.enter(&name, &[StepKind::Deadline]);
-        let place = cx.history.enter(&name, &[StepKind::Signal, StepKind::Failed]);
+        let deadline = cx.history.next_step(&name, &[StepKind::Deadline]);
+        let place = cx.history.next_step(&name, &[StepKind::Signal, StepKind::Failed]);
         let contender = cx.history.races.enter();
         Box::pin(async move {
-            let busy = cx.history.pauses.busy();
+            let busy = cx.history.suspensions.busy();
             if span > HORIZON {
-                return Err(JobError::reject("a signal is waited for a year at most"));
+                return Err(JobError::reject(
+                    "the timeout of a signal is longer than a year; use a shorter one",
+                ));
             }
             let deadline = cx.deadline(&deadline?, StepKind::Deadline, span).await?;
             drop(busy);
@@ -161,23 +165,34 @@ impl<'a, T: DeserializeOwned + Send + 'a> IntoFuture for AwaitSignalUntil<'a, T>
 }
 
 impl Redrive {
-    /// Sends a signal to a job that has not ended. A job that waits for it goes on; for one that does not yet, it is kept.
+    /// Sends a signal to a job that has not ended. A job that waits for the signal continues. Otherwise the signal is kept until
+    /// the job asks for it.
+    ///
+    /// ```
+    /// # use redrive::{Redrive, SignalResult, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Expense { euros: u64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redrive = Redrive::open("sqlite::memory:").await?;
+    /// let id = redrive.enqueue(Expense { euros: 42 }).await?.id();
+    /// redrive.signal(id, "approved", &true).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn signal<V: Serialize + Sync>(
         &self,
         job: JobId,
         name: &str,
         value: &V,
-    ) -> Result<Signalled, Error> {
+    ) -> Result<SignalResult, Error> {
         let value = json::catch_write("signal", value)?;
         let value = value.map_err(|source| Error::Payload { kind: "signal", source })?;
-        self.send(Signal { job, id: Uuid::now_v7(), name: name.parse()?, value }).await
+        self.send_signal(Signal { job, id: Uuid::now_v7(), name: name.parse()?, value }).await
     }
 
-    /// Sends a signal under an id of the caller's, which makes it repeatable.
-    pub async fn send(&self, signal: Signal) -> Result<Signalled, Error> {
+    /// Sends a signal with an id that the caller chose. Sending it again with the same id changes nothing.
+    pub async fn send_signal(&self, signal: Signal) -> Result<SignalResult, Error> {
         let job = signal.job;
-        let answer = self.backend().signal(vec![signal]).await?.pop();
+        let result = self.backend().signal(vec![signal]).await?.pop();
         self.backend().resume(vec![job]).await?;
-        Ok(answer.unwrap_or(Signalled::NotFound))
+        Ok(result.unwrap_or(SignalResult::NotFound))
     }
 }

@@ -1,23 +1,24 @@
-//! Steps that run once.
+//! `cx.step`: runs a part of a handler once.
 
 use std::future::Future;
 
 use redrive_core::steps::{Step, StepKind};
-use redrive_core::{Failure, Fault, Outcome};
+use redrive_core::{Failure, FailureKind, Outcome};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::unreadable;
-use crate::durable::history::Place;
+use crate::durable::history::StepPlace;
 use crate::durable::race::Contender;
 use crate::{Context, JobError, json};
 
 impl Context {
-    /// Runs a step once and remembers what it came to: on a retry, and after a crash, it is given back instead.
+    /// Runs a step once and stores its result. After a retry or a crash the handler gets the stored result, and the step does
+    /// not run again.
     ///
-    /// A failure that another attempt may cure is not remembered, so that the next attempt tries the step again; a
-    /// [`JobError::reject`] is, and comes back as one. Between the end of a step and its being remembered lies a commit: a
-    /// crash in between runs it again, as with anything that acts on the world outside.
+    /// A failed step is not stored, so the next attempt runs it again. A [`JobError::reject`] is stored and returned again. If
+    /// the process crashes after the step has ended and before its result is committed, the step runs again: make its effects
+    /// idempotent.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -32,8 +33,8 @@ impl Context {
     /// }
     /// ```
     ///
-    /// Steps may run side by side, with `tokio::join!` or `tokio::select!` for instance. Their order is the one in which this
-    /// is called, and `select!` chooses the same one at each replay.
+    /// Steps may run concurrently, for example with `tokio::join!` or `tokio::select!`. Their order is the order of the calls to
+    /// this method. `select!` chooses the same step at each replay.
     pub fn step<T, E, F, Fut>(
         &self,
         name: &str,
@@ -45,11 +46,11 @@ impl Context {
         F: FnOnce() -> Fut + Send,
         Fut: Future<Output = Result<T, E>> + Send,
     {
-        let place = self.history.enter(name, &[StepKind::Done, StepKind::Failed]);
+        let place = self.history.next_step(name, &[StepKind::Done, StepKind::Failed]);
         let contender = self.history.races.enter();
         async move {
             let place = place?;
-            match &place.before {
+            match &place.stored {
                 Some(step) => replay(step),
                 None => self.run_step(&place, &contender, run).await,
             }
@@ -58,7 +59,7 @@ impl Context {
 
     async fn run_step<T, E, F, Fut>(
         &self,
-        place: &Place,
+        place: &StepPlace,
         contender: &Contender<'_>,
         run: F,
     ) -> Result<T, JobError>
@@ -68,26 +69,26 @@ impl Context {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let _running = self.history.pauses.busy();
+        let _running = self.history.suspensions.busy();
         let (kind, value) = match run().await.map_err(Into::into) {
             Ok(value) => (StepKind::Done, write(place, &value)?),
             Err(JobError(Outcome::Reject(failure))) => (StepKind::Failed, failure.message.into_bytes()),
-            Err(passing) => return Err(passing),
+            Err(retryable) => return Err(retryable),
         };
-        let _turn = contender.turn().await;
-        let step = self.history.keep(place, kind, value).await?;
+        let _permit = contender.permit().await;
+        let step = self.history.store_step(place, kind, value).await?;
         replay(&step)
     }
 }
 
-/// The result of a step as JSON. One whose Serialize panics may do better in the next attempt.
-fn write<T: Serialize>(place: &Place, value: &T) -> Result<Vec<u8>, JobError> {
+/// The result of a step as JSON. A panic in its Serialize fails the attempt, and the next attempt runs the step again.
+fn write<T: Serialize>(place: &StepPlace, value: &T) -> Result<Vec<u8>, JobError> {
     let kind = format_args!("result of step \"{}\"", place.name()).to_string();
-    let panicked = |panic| JobError(Outcome::Fail(Failure::new(Fault::Panic, panic)));
+    let panicked = |panic| JobError(Outcome::Fail(Failure::new(FailureKind::Panic, panic)));
     json::catch_write(kind, value).map_err(panicked)?.map_err(JobError::reject)
 }
 
-/// What a step has come to, as it was remembered.
+/// The result of a stored step.
 fn replay<T: DeserializeOwned>(step: &Step) -> Result<T, JobError> {
     match step.kind {
         StepKind::Failed => Err(JobError::reject(String::from_utf8_lossy(&step.value))),

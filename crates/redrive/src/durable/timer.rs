@@ -1,4 +1,4 @@
-//! Sleeps that last for days, across restarts.
+//! `cx.sleep`: a sleep that survives restarts.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use redrive_core::Timestamp;
 use redrive_core::limits::HORIZON;
 use redrive_core::steps::StepKind;
 
-use super::history::{Place, unreadable};
-use super::pause::Pause;
+use super::history::{StepPlace, unreadable};
 use super::race::Contender;
-use super::select::Arm;
+use super::select::SelectArm;
+use super::suspend::Suspension;
 use crate::{Context, JobError};
 
 impl Context {
-    /// Sleeps for `span` without holding the worker: the handler stops here and starts again afterwards, on any worker,
-    /// with its steps remembered. Costs no attempt and no budget. At most a year.
+    /// Sleeps for `span`, at most a year, without occupying the worker. The handler stops here. Afterwards any worker runs it
+    /// again from its beginning, with the stored results of its steps. A sleep costs no attempt and no time budget.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -32,23 +32,23 @@ impl Context {
     /// }
     /// ```
     pub fn sleep(&self, span: Duration) -> Sleep<'_> {
-        let place = self.history.enter("sleep", &[StepKind::Timer]);
+        let place = self.history.next_step("sleep", &[StepKind::Timer]);
         let start = SleepStart { place, contender: self.history.races.enter() };
         Sleep { cx: self, span, start: Some(start), running: None }
     }
 
-    /// The instant that is remembered at a place; on the first attempt that comes there, `span` from now.
+    /// The deadline that is stored at a place. The first attempt that gets there stores now plus `span`.
     pub(super) async fn deadline(
         &self,
-        place: &Place,
+        place: &StepPlace,
         kind: StepKind,
         span: Duration,
     ) -> Result<Timestamp, JobError> {
-        let step = match &place.before {
+        let step = match &place.stored {
             Some(step) => step.clone(),
             None => {
                 let until = self.history.now()?.after(span);
-                self.history.keep(place, kind, until.as_ms().to_string().into_bytes()).await?
+                self.history.store_step(place, kind, until.as_ms().to_string().into_bytes()).await?
             }
         };
         let text = String::from_utf8_lossy(&step.value);
@@ -59,34 +59,35 @@ impl Context {
         let SleepStart { place, mut contender } = start;
         let place = place?;
         let history = &*self.history;
-        if history.has_won(&place) {
-            contender.decide();
+        if history.has_completed(&place) {
+            contender.mark_recorded();
             return Ok(());
         }
-        let busy = history.pauses.busy();
+        let busy = history.suspensions.busy();
         let deadline = self.timer(&place, span).await?;
         if deadline > history.now()? {
-            return history.pauses.pause(Pause { until: None, deadline: Some(deadline) }, busy).await;
+            let suspension = Suspension { until: None, deadline: Some(deadline) };
+            return history.suspensions.suspend(suspension, busy).await;
         }
-        let _turn = contender.turn().await;
-        history.win(&place, &contender).await
+        let _permit = contender.permit().await;
+        history.record_completion(&place, &contender).await
     }
 
     /// When the sleep at a place ends.
-    pub(super) async fn timer(&self, place: &Place, span: Duration) -> Result<Timestamp, JobError> {
+    pub(super) async fn timer(&self, place: &StepPlace, span: Duration) -> Result<Timestamp, JobError> {
         if span > HORIZON {
-            return Err(JobError::reject("a sleep lasts at most a year"));
+            return Err(JobError::reject("a sleep is longer than a year; use a shorter one"));
         }
         self.deadline(place, StepKind::Timer, span).await
     }
 }
 
-/// A sleep; await it, or hand it to [`Context::select`] with [`Sleep::map`].
-#[must_use = "a handler sleeps when this is awaited"]
+/// A durable sleep. Await it, or pass it to [`Context::select`] with [`Sleep::map`]. See [`Context::sleep`].
+#[must_use = "the handler sleeps only when this is awaited"]
 pub struct Sleep<'a> {
     cx: &'a Context,
     span: Duration,
-    /// What it starts with, until it is first polled.
+    /// Its place and contender, until it is first polled.
     start: Option<SleepStart<'a>>,
     running: Option<RunningSleep<'a>>,
 }
@@ -94,17 +95,18 @@ pub struct Sleep<'a> {
 type RunningSleep<'a> = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + 'a>>;
 
 struct SleepStart<'a> {
-    place: Result<Place, JobError>,
+    place: Result<StepPlace, JobError>,
     contender: Contender<'a>,
 }
 
 impl<'a> Sleep<'a> {
-    /// Makes it one of the things that [`Context::select`] waits for; `then` makes what that returns.
-    pub fn map<R>(self, then: impl FnOnce(()) -> R + Send + 'a) -> Arm<'a, R> {
+    /// Makes it an arm of [`Context::select`]. `then` returns the result of the select.
+    pub fn map<R>(self, then: impl FnOnce(()) -> R + Send + 'a) -> SelectArm<'a, R> {
         let place = self.start.map(|start| start.place);
-        let place =
-            place.unwrap_or_else(|| Err(JobError::reject("a sleep was awaited before it was selected")));
-        Arm::sleep(place, self.span, then)
+        let place = place.unwrap_or_else(|| {
+            Err(JobError::reject("a sleep was awaited before it was passed to cx.select"))
+        });
+        SelectArm::sleep(place, self.span, then)
     }
 }
 

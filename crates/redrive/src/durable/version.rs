@@ -1,4 +1,4 @@
-//! Old runs finish under old code.
+//! `cx.version`: lets old runs finish with the old code.
 
 use std::ops::RangeInclusive;
 
@@ -8,8 +8,8 @@ use super::unreadable;
 use crate::{Context, JobError};
 
 impl Context {
-    /// Which version of the code this run goes by. A run that comes here for the first time goes by the newest; one that
-    /// was here, or went past here before the change was made, by the one it began with.
+    /// The version of the code that this run uses. A run that gets here for the first time uses the newest version, and keeps it.
+    /// A run that passed this point before the change was made uses the oldest one.
     ///
     /// ```
     /// # use redrive::{Context, JobError, Task};
@@ -25,20 +25,20 @@ impl Context {
     /// }
     /// ```
     ///
-    /// A run whose version is below the range is rejected: code that could finish it is gone.
+    /// A run whose version is not in the range is rejected, because the code that could finish it is gone.
     pub async fn version(&self, change: &str, versions: RangeInclusive<u32>) -> Result<u32, JobError> {
         let version = match self.history.peek() {
             Some(step) if step.kind == StepKind::Version && step.name.as_str() == change => {
-                self.history.enter_version(change)?;
+                self.history.next_version(change)?;
                 let text = String::from_utf8_lossy(&step.value);
                 text.parse().map_err(|error| unreadable(&step, error))?
             }
             Some(_) => *versions.start(),
-            None if self.history.goes_on() => *versions.start(),
+            None if self.history.has_more_steps() => *versions.start(),
             None => {
-                let place = self.history.enter_version(change)?;
+                let place = self.history.next_version(change)?;
                 let newest = versions.end().to_string().into_bytes();
-                self.history.keep(&place, StepKind::Version, newest).await?;
+                self.history.store_step(&place, StepKind::Version, newest).await?;
                 *versions.end()
             }
         };
@@ -46,7 +46,7 @@ impl Context {
             return Ok(version);
         }
         Err(JobError::reject(format_args!(
-            "this run goes by version {version} of {change:?}, the code knows {} to {}",
+            "this run uses version {version} of {change:?}, and the code only has versions {} to {}",
             versions.start(),
             versions.end()
         )))

@@ -134,7 +134,7 @@ impl CronTimes {
         self.pattern.find_next_occurrence(&reading, false).ok()
     }
 
-    /// The changes of the clock after `after`. A transition of the time zone database that keeps the offset is none.
+    /// The changes of the clock after `after`, without transitions of the time zone database that keep the offset.
     fn shifts_after(&self, after: Timestamp) -> impl Iterator<Item = Shift> {
         let mut current = self.zone.to_offset(after);
         self.zone.following(after).filter_map(move |transition| {

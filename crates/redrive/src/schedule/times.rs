@@ -1,4 +1,4 @@
-//! When a schedule's jobs are due, as a function over instants.
+//! The times at which a schedule is due.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::cron::CronTimes;
 
-/// The shortest time from one occurrence to the next.
-pub const EVERY_MIN: Duration = Duration::from_millis(100);
+/// The shortest interval of [`Schedule::every`].
+pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// How far back a search for recent occurrences begins; it is doubled until there are enough.
+/// How far back the search for recent occurrences starts. It is doubled until enough are found.
 const LOOK_BACK: Duration = Duration::from_secs(60);
 
-/// When jobs are due: by a cron expression in a time zone, or in equal steps.
+/// The times of a schedule: a cron expression in a time zone, or an interval.
 ///
-/// The hour field of a cron expression decides what happens where clocks change:
+/// The hour field of a cron expression decides what happens when the clock changes:
 ///
 /// - If it names hours of the day (`2`, `1,2`, `1-4`, `*/2`), the expression names times of day. A time that the clock
 ///   skips is due at the first instant after the gap. A time that comes twice is due the first time only. Several times in
@@ -36,7 +36,7 @@ const LOOK_BACK: Duration = Duration::from_secs(60);
 /// # Ok::<(), redrive::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Form", into = "Form")]
+#[serde(try_from = "StoredSchedule", into = "StoredSchedule")]
 pub struct Schedule(Timing);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,36 +45,39 @@ enum Timing {
     Every { ms: i64 },
 }
 
-/// A schedule as it is kept.
+/// The stored form of a schedule.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Form {
+enum StoredSchedule {
     Cron { pattern: String, zone: String },
     EveryMs(u64),
 }
 
 impl Schedule {
-    /// By a cron expression in an IANA time zone such as `Europe/Berlin` or `UTC`. The expression has five fields (minute,
-    /// hour, day of the month, month, weekday), or six with seconds first.
+    /// A cron expression in an IANA time zone, for example `Europe/Berlin` or `UTC`. The expression has five fields (minute, hour,
+    /// day of the month, month, weekday), or six with the seconds first.
     pub fn cron(expression: &str, zone: &str) -> Result<Self, Invalid> {
         CronTimes::parse(expression, zone).map(|times| Self(Timing::Cron(times)))
     }
 
-    /// Once a day at a time of day in an IANA time zone.
+    /// Once a day at this time of day in an IANA time zone.
     pub fn daily(hour: u8, minute: u8, zone: &str) -> Result<Self, Invalid> {
         if hour > 23 || minute > 59 {
-            return Err(Invalid::new("daily", format!("{hour:02}:{minute:02} is no time of day")));
+            return Err(Invalid::new("daily", format!("{hour:02}:{minute:02} is not a time of day")));
         }
         Self::cron(&format!("{minute} {hour} * * *"), zone)
     }
 
-    /// In equal steps from [`EVERY_MIN`] to a year. They are counted from the start of 1970 (UTC) and not from when the
-    /// schedule was made, so that a restart moves nothing: every hour means on the hour.
-    pub fn every(step: Duration) -> Result<Self, Invalid> {
-        if (EVERY_MIN..=HORIZON).contains(&step) {
-            Ok(Self(Timing::Every { ms: ceil_ms(step) }))
+    /// An interval, from [`INTERVAL_MIN`] to a year. Intervals count from the start of 1970 (UTC) and not from the creation of the
+    /// schedule, so a restart does not move them: every hour means on the hour.
+    pub fn every(interval: Duration) -> Result<Self, Invalid> {
+        if (INTERVAL_MIN..=HORIZON).contains(&interval) {
+            Ok(Self(Timing::Every { ms: ceil_ms(interval) }))
         } else {
-            Err(Invalid::new("every", format!("must be from {EVERY_MIN:?} to a year, is {step:?}")))
+            Err(Invalid::new(
+                "every",
+                format!("must be from {INTERVAL_MIN:?} to a year, but is {interval:?}"),
+            ))
         }
     }
 
@@ -97,8 +100,8 @@ impl Schedule {
         }
     }
 
-    /// The newest occurrences after `after` and up to `now`, at most `limit`, in their order; and whether there are older
-    /// ones. What it costs depends on `limit` and not on how long ago `after` is.
+    /// The newest occurrences after `after` and up to `now`, at most `limit`, oldest first, and whether there are older ones. The
+    /// cost depends on `limit` and not on how long ago `after` is.
     pub(crate) fn recent(&self, after: Timestamp, now: Timestamp, limit: usize) -> (Vec<Timestamp>, bool) {
         let mut back = LOOK_BACK;
         loop {
@@ -121,17 +124,17 @@ impl Schedule {
     }
 }
 
-impl TryFrom<Form> for Schedule {
+impl TryFrom<StoredSchedule> for Schedule {
     type Error = Invalid;
-    fn try_from(form: Form) -> Result<Self, Invalid> {
-        match form {
-            Form::Cron { pattern, zone } => Self::cron(&pattern, &zone),
-            Form::EveryMs(ms) => Self::every(Duration::from_millis(ms)),
+    fn try_from(stored: StoredSchedule) -> Result<Self, Invalid> {
+        match stored {
+            StoredSchedule::Cron { pattern, zone } => Self::cron(&pattern, &zone),
+            StoredSchedule::EveryMs(ms) => Self::every(Duration::from_millis(ms)),
         }
     }
 }
 
-impl From<Schedule> for Form {
+impl From<Schedule> for StoredSchedule {
     fn from(Schedule(timing): Schedule) -> Self {
         match timing {
             Timing::Cron(times) => {
@@ -143,7 +146,7 @@ impl From<Schedule> for Form {
 }
 
 impl std::fmt::Display for Schedule {
-    /// As a person reads it.
+    /// Writes the schedule for people to read, for example `every 90s`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Timing::Cron(times) => write!(f, "{} {}", times.text(), times.zone_name()),
@@ -160,7 +163,7 @@ mod tests {
         Timestamp::from_ms(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
     }
 
-    fn shown(instants: &[Timestamp]) -> Vec<String> {
+    fn to_texts(instants: &[Timestamp]) -> Vec<String> {
         let show = |at: &Timestamp| jiff::Timestamp::from_millisecond(at.as_ms()).unwrap().to_string();
         instants.iter().map(show).collect()
     }
@@ -182,7 +185,7 @@ mod tests {
                 "2026-10-23T12:00:00Z",
                 &["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"],
             ),
-            // From between the two passes: the second one is no occurrence.
+            // Starts between the two passes of the hour: the second pass is not an occurrence.
             ("30 2 * * *", berlin, "2026-10-25T00:45:00Z", &["2026-10-26T01:30:00Z"]),
             (
                 "0 * * * *",
@@ -215,7 +218,7 @@ mod tests {
         for (pattern, zone, after, due) in cases {
             let schedule = Schedule::cron(pattern, zone).unwrap();
             assert_eq!(
-                shown(&schedule.upcoming(at(after), due.len())),
+                to_texts(&schedule.upcoming(at(after), due.len())),
                 due,
                 "{pattern} {zone} after {after}"
             );
@@ -223,22 +226,25 @@ mod tests {
     }
 
     #[test]
-    fn equal_steps_are_counted_from_the_epoch() {
+    fn intervals_are_counted_from_the_epoch() {
         let schedule = Schedule::every(Duration::from_secs(90)).unwrap();
         let due = schedule.upcoming(at("2026-01-01T00:00:00Z"), 2);
-        assert_eq!(shown(&due), ["2026-01-01T00:01:30Z", "2026-01-01T00:03:00Z"]);
+        assert_eq!(to_texts(&due), ["2026-01-01T00:01:30Z", "2026-01-01T00:03:00Z"]);
         assert_eq!(schedule.next_after(Timestamp::from_ms(-1)), Some(Timestamp::from_ms(0)));
         assert_eq!(schedule.next_after(Timestamp::MAX), None);
     }
 
     #[test]
-    fn recent_occurrences_are_the_newest_however_long_it_is() {
+    fn recent_occurrences_are_the_newest_ones_after_a_long_time() {
         let minutely = Schedule::cron("* * * * *", "Europe/Berlin").unwrap();
         let yearly = Schedule::cron("0 0 1 1 *", "UTC").unwrap();
         let quick = Schedule::every(Duration::from_millis(100)).unwrap();
         let (start, now) = (at("2016-01-01T00:00:00Z"), at("2026-07-01T00:00:30Z"));
         let (found, more) = minutely.recent(start, now, 3);
-        assert_eq!(shown(&found), ["2026-06-30T23:58:00Z", "2026-06-30T23:59:00Z", "2026-07-01T00:00:00Z"]);
+        assert_eq!(
+            to_texts(&found),
+            ["2026-06-30T23:58:00Z", "2026-06-30T23:59:00Z", "2026-07-01T00:00:00Z"]
+        );
         assert!(more);
         let (found, more) = yearly.recent(start, now, 1000);
         assert_eq!((found.len(), more), (10, false));
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_illegal_is_refused_by_name() {
+    fn an_invalid_schedule_is_rejected_with_the_name_of_its_field() {
         for (schedule, field) in [
             (Schedule::cron("every day", "UTC"), "cron"),
             (Schedule::cron("61 * * * *", "UTC"), "cron"),
@@ -266,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_as_text_and_read_back() {
+    fn a_stored_schedule_is_read_as_it_was_written() {
         for schedule in [
             Schedule::daily(3, 0, "Europe/Berlin").unwrap(),
             Schedule::every(Duration::from_secs(1)).unwrap(),

@@ -1,46 +1,46 @@
-//! Enqueues together with an application's own writes to the same SQLite file.
+//! Transactions on the SQLite file of the store.
 
 use redrive_store_sqlite::Transaction;
 use redrive_store_sqlite::rusqlite::Connection;
 
-use crate::bodies::Confirmations;
-use crate::{Cancelled, EnqueuedJob, Error, JobId, Prepared, Redrive};
+use crate::bodies::BodyConfirmations;
+use crate::{CancelResult, EnqueuedJob, Error, JobId, PreparedTask, Redrive};
 
-/// A transaction on the store's file.
+/// A transaction on the store's SQLite file. See [`Redrive::transact`].
 pub struct SqliteTransaction<'a, 'b, 'c> {
     tx: &'a mut Transaction<'b, 'c>,
-    bodies: Confirmations,
+    bodies: BodyConfirmations,
 }
 
 impl<'a, 'b, 'c> SqliteTransaction<'a, 'b, 'c> {
     pub(crate) fn new(tx: &'a mut Transaction<'b, 'c>) -> Self {
-        Self { tx, bodies: Confirmations::default() }
+        Self { tx, bodies: BodyConfirmations::default() }
     }
 
-    /// What is to be confirmed once it is committed.
-    pub(crate) fn into_bodies(self) -> Confirmations {
+    /// The bodies to confirm after the commit.
+    pub(crate) fn into_bodies(self) -> BodyConfirmations {
         self.bodies
     }
 
-    /// The connection, for tables of the application's own. It must not be told to begin, commit or roll back.
+    /// The connection, for the application's own tables. Do not begin, commit or roll back a transaction on it.
     pub fn connection(&self) -> &Connection {
         self.tx.connection()
     }
 
-    /// Enqueues a task: with the commit it is there, and rolled back it never was. A key that belongs to a different task is an
-    /// [`Error::Conflict`]; `?` on it rolls the transaction back.
-    pub fn enqueue(&mut self, task: &Prepared) -> Result<EnqueuedJob, Error> {
-        let answer = self.tx.enqueue(std::slice::from_ref(&task.0))?.pop();
-        let answer = answer.ok_or_else(|| Error::refused("the store gave no answer to an enqueue"))?;
-        self.bodies.note(&task.0, answer);
-        Ok(EnqueuedJob::of(answer, &task.0)?)
+    /// Enqueues a task. The job exists once the transaction is committed. If the key belongs to a different task, the result is
+    /// an [`Error::Conflict`], and `?` on it rolls the transaction back.
+    pub fn enqueue(&mut self, task: &PreparedTask) -> Result<EnqueuedJob, Error> {
+        let result = self.tx.enqueue(std::slice::from_ref(&task.0))?.pop();
+        let result = result.ok_or_else(|| Error::refused("the store returned no result for an enqueue"))?;
+        self.bodies.add(&task.0, result);
+        Ok(EnqueuedJob::of(result, &task.0)?)
     }
 
-    /// Cancels a job with everything below it, as [`Redrive::cancel`] does. One that nobody works on has ended with the
-    /// commit, and with it whatever the application writes about that; one that runs is ended by its worker.
+    /// Cancels a job and its children, like [`Redrive::cancel`]. A job that is not running ends with the commit. The
+    /// worker of a running job ends it afterwards.
     ///
     /// ```
-    /// # use redrive::{Cancelled, Redrive, Task};
+    /// # use redrive::{CancelResult, Redrive, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize, Task)] struct Ship { order: i64 }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let redrive = Redrive::open("sqlite::memory:").await?;
@@ -49,20 +49,20 @@ impl<'a, 'b, 'c> SqliteTransaction<'a, 'b, 'c> {
     ///     tx.connection().execute_batch("CREATE TABLE refunds AS SELECT 7 AS \"order\"")?;
     ///     tx.cancel(id)
     /// });
-    /// assert_eq!(cancelled.await?, Cancelled::Done);
+    /// assert_eq!(cancelled.await?, CancelResult::Done);
     /// # Ok(()) }
     /// ```
-    pub fn cancel(&mut self, id: JobId) -> Result<Cancelled, Error> {
-        Ok(self.tx.cancel(&[id])?.pop().unwrap_or(Cancelled::NotFound))
+    pub fn cancel(&mut self, id: JobId) -> Result<CancelResult, Error> {
+        Ok(self.tx.cancel(&[id])?.pop().unwrap_or(CancelResult::NotFound))
     }
 }
 
 impl Redrive {
-    /// Runs `body` in a transaction on the store's SQLite file, where the application may keep tables of its own. What it
-    /// writes and what it enqueues is there together or not at all: it is committed when `body` returns well.
+    /// Runs `body` in a transaction on the store's SQLite file, in which the application can keep its own tables. If `body`
+    /// returns `Ok`, its writes and its enqueues are committed together. Otherwise everything is rolled back.
     ///
-    /// It holds up every other write and may, rarely, be called a second time after nothing of the first was kept. If it
-    /// panics, nothing is committed, the error is [`Error::Panicked`], and the store continues.
+    /// All other writes to the file wait meanwhile, so keep `body` short. In rare cases it is called a second time, after the
+    /// first call was rolled back. If it panics, the transaction is rolled back and the error is [`Error::Panicked`].
     ///
     /// ```
     /// # use redrive::{Error, Redrive, Task};
@@ -95,7 +95,7 @@ impl Redrive {
             Ok::<_, Error>((value, tx.into_bodies()))
         };
         let (value, bodies) = self.sqlite()?.transact(work).await??;
-        self.confirm(bodies).await;
+        self.confirm_bodies(bodies).await;
         Ok(value)
     }
 }

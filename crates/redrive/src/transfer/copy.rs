@@ -1,102 +1,103 @@
-//! Goes through all jobs of the source in the order of their ids and makes the target the same.
+//! Copies the jobs of the source to the target, in the order of their ids.
 
 use std::collections::{BTreeMap, HashMap};
 
-use redrive_core::store::Unreadable;
-use redrive_core::transfer::{Imported, Parcel};
+use redrive_core::store::UnreadableJob;
+use redrive_core::transfer::{ImportResult, JobSnapshot};
 use redrive_core::{JobId, Queue, State, Timestamp};
 
-use super::seal::Open;
-use super::{LeftBehind, Move, Progress};
+use super::seal::StartedMove;
+use super::{MoveProgress, StoreMove, UnmovedJob};
 use crate::Error;
 
-/// Jobs in one batch; large ones make it smaller.
+/// Jobs in one batch. A store returns fewer if they are large.
 pub(super) const BATCH: usize = 200;
 
-/// What going through everything came to.
+/// The result of one pass over all jobs.
 #[derive(Default)]
-pub(super) struct Pass {
-    /// Jobs that are the same on both sides now.
+pub(super) struct CopyPass {
+    /// Jobs that are now the same in both stores.
     pub(super) moved: Vec<JobId>,
-    /// By queue and state.
+    /// Their number, by queue and state.
     pub(super) counts: BTreeMap<(Queue, State), u64>,
-    /// Jobs that were there before the move and had to be copied.
+    /// Jobs that are older than the move and had to be copied in this pass.
     changed: u64,
-    /// A lease was in force: a claim was under way when the source was sealed.
+    /// Whether a job had a valid lease, because a claim was in progress when the source was sealed.
     running: bool,
     pub(super) ahead: Vec<JobId>,
-    pub(super) left_behind: Vec<LeftBehind>,
+    pub(super) left_behind: Vec<UnmovedJob>,
 }
 
-impl Pass {
-    /// Whether nothing of what was there when the move began has changed any more. What is enqueued meanwhile is copied too,
-    /// or brought by the next run.
-    pub(super) fn is_settled(&self) -> bool {
+impl CopyPass {
+    /// Whether no job that is older than the move has changed. Jobs that are enqueued meanwhile do not count:
+    /// this run or the next one copies them.
+    pub(super) fn is_unchanged(&self) -> bool {
         self.changed == 0 && !self.running
     }
 
-    fn read(&mut self, parcel: &Parcel, now: Timestamp) {
-        self.running |= parcel.job.state == State::Running && parcel.job.lease_until > Some(now);
+    fn add_exported(&mut self, snapshot: &JobSnapshot, now: Timestamp) {
+        self.running |= snapshot.job.state == State::Running && snapshot.job.lease_until > Some(now);
     }
 
-    fn unreadable(&mut self, row: Unreadable) {
+    fn add_unreadable(&mut self, row: UnreadableJob) {
         self.left_behind
-            .push(LeftBehind { id: row.lease.id, why: format!("cannot be read: {}", row.problem) });
+            .push(UnmovedJob { id: row.lease.id, why: format!("cannot be read: {}", row.problem) });
     }
 
-    fn same(&mut self, parcel: &Parcel) {
-        self.moved.push(parcel.job.id);
-        *self.counts.entry((parcel.job.queue.clone(), parcel.job.state)).or_default() += 1;
+    fn add_equal(&mut self, snapshot: &JobSnapshot) {
+        self.moved.push(snapshot.job.id);
+        *self.counts.entry((snapshot.job.queue.clone(), snapshot.job.state)).or_default() += 1;
     }
 
-    fn imported(&mut self, parcel: &Parcel, answer: Imported, sealed_at: Timestamp) {
-        match answer {
-            Imported::Created | Imported::Replaced => {
-                self.changed += u64::from(answer == Imported::Replaced || parcel.job.created_at < sealed_at);
-                self.same(parcel);
+    fn add_imported(&mut self, snapshot: &JobSnapshot, result: ImportResult, sealed_at: Timestamp) {
+        match result {
+            ImportResult::Created | ImportResult::Replaced => {
+                self.changed +=
+                    u64::from(result == ImportResult::Replaced || snapshot.job.created_at < sealed_at);
+                self.add_equal(snapshot);
             }
-            Imported::Kept => {}
-            Imported::Conflict(other) => self.left_behind.push(conflict(parcel.job.id, other)),
+            ImportResult::Kept => {}
+            ImportResult::Conflict(other) => self.left_behind.push(conflict(snapshot.job.id, other)),
         }
     }
 }
 
-/// A job that cannot come because of another.
-pub(super) fn conflict(id: JobId, other: JobId) -> LeftBehind {
-    LeftBehind { id, why: format!("its key belongs to job {other} of the target") }
+/// A job that cannot be moved because another job has its key.
+pub(super) fn conflict(id: JobId, other: JobId) -> UnmovedJob {
+    UnmovedJob { id, why: format!("has a key that belongs to job {other} of the target") }
 }
 
-impl Move {
-    /// Copies what differs, from after `after` on. A `whole` pass is one that verifies.
+impl StoreMove {
+    /// Copies the jobs after `after` that differ. A pass that `verifies` starts at the first job and is not resumed in the middle.
     pub(super) async fn copy(
         &self,
         mut after: Option<JobId>,
-        begun: &Open,
-        whole: bool,
-        tell: &mut dyn FnMut(&Progress),
-    ) -> Result<Pass, Error> {
+        started: &StartedMove,
+        verifies: bool,
+        on_progress: &mut dyn FnMut(&MoveProgress),
+    ) -> Result<CopyPass, Error> {
         let stats = self.from.backend.stats().await?;
         let total: u64 = stats.counts.values().sum();
-        let (mut pass, mut done) = (Pass::default(), 0);
+        let (mut pass, mut done) = (CopyPass::default(), 0);
         loop {
             let exported = self.from.backend.export(after, BATCH).await?;
             let Some(last) = exported.last else { break };
-            done += (exported.parcels.len() + exported.unreadable.len()) as u64;
-            exported.parcels.iter().for_each(|parcel| pass.read(parcel, stats.now));
-            exported.unreadable.into_iter().for_each(|row| pass.unreadable(row));
-            self.copy_batch(after, last, exported.parcels, begun, &mut pass).await?;
+            done += (exported.jobs.len() + exported.unreadable.len()) as u64;
+            exported.jobs.iter().for_each(|snapshot| pass.add_exported(snapshot, stats.now));
+            exported.unreadable.into_iter().for_each(|row| pass.add_unreadable(row));
+            self.copy_batch(after, last, exported.jobs, started, &mut pass).await?;
             after = Some(last);
-            if !whole {
-                self.note(&begun.seal, after).await?;
+            if !verifies {
+                self.record_cursor(&started.seal, after).await?;
             }
-            tell(&if whole {
-                Progress::Verifying { done, total }
+            on_progress(&if verifies {
+                MoveProgress::Verifying { done, total }
             } else {
-                Progress::Copying { done, total }
+                MoveProgress::Copying { done, total }
             });
         }
-        // From here on a run that is cut off begins anew and finds everything the same.
-        self.note(&begun.seal, None).await?;
+        // A move that is interrupted after this starts at the first job, and finds the copied jobs unchanged.
+        self.record_cursor(&started.seal, None).await?;
         Ok(pass)
     }
 
@@ -104,46 +105,50 @@ impl Move {
         &self,
         after: Option<JobId>,
         last: JobId,
-        parcels: Vec<Parcel>,
-        begun: &Open,
-        pass: &mut Pass,
+        snapshots: Vec<JobSnapshot>,
+        started: &StartedMove,
+        pass: &mut CopyPass,
     ) -> Result<(), Error> {
-        let there = self.there(after, last).await?;
-        let mut wanted = Vec::new();
-        for parcel in parcels {
-            match there.get(&parcel.job.id) {
-                Some(same) if *same == parcel => pass.same(&parcel),
-                // It has run there: what it has come to is never put back.
-                Some(further) if further.job.epoch > parcel.job.epoch => pass.ahead.push(parcel.job.id),
-                Some(_) | None => wanted.push(parcel),
+        let target = self.target_jobs(after, last).await?;
+        let mut differing = Vec::new();
+        for snapshot in snapshots {
+            match target.get(&snapshot.job.id) {
+                Some(copy) if *copy == snapshot => pass.add_equal(&snapshot),
+                // It has run at the target, so the older copy must not replace it.
+                Some(newer) if newer.job.epoch > snapshot.job.epoch => pass.ahead.push(snapshot.job.id),
+                Some(_) | None => differing.push(snapshot),
             }
         }
-        if wanted.is_empty() {
+        if differing.is_empty() {
             return Ok(());
         }
-        let answers = self.to.backend.import(wanted.clone()).await?;
-        if answers.contains(&Imported::Kept) {
+        let results = self.to.backend.import(differing.clone()).await?;
+        if results.contains(&ImportResult::Kept) {
             return Err(Error::Move(format!(
-                "the seal of {} was lifted while it was being filled; run it again to go on",
-                self.to.shown
+                "the seal of {} was lifted during the move; run the same command again to continue",
+                self.to.address
             )));
         }
-        for (parcel, answer) in wanted.iter().zip(answers) {
-            pass.imported(parcel, answer, begun.seal.at);
+        for (snapshot, result) in differing.iter().zip(results) {
+            pass.add_imported(snapshot, result, started.seal.at);
         }
         Ok(())
     }
 
-    /// What the target has between two ids.
-    async fn there(&self, mut after: Option<JobId>, last: JobId) -> Result<HashMap<JobId, Parcel>, Error> {
-        let mut there = HashMap::new();
+    /// The jobs of the target after `after` and up to `last`.
+    async fn target_jobs(
+        &self,
+        mut after: Option<JobId>,
+        last: JobId,
+    ) -> Result<HashMap<JobId, JobSnapshot>, Error> {
+        let mut jobs = HashMap::new();
         loop {
             let exported = self.to.backend.export(after, BATCH).await?;
-            let within = exported.parcels.into_iter().filter(|parcel| parcel.job.id <= last);
-            there.extend(within.map(|parcel| (parcel.job.id, parcel)));
+            let within = exported.jobs.into_iter().filter(|snapshot| snapshot.job.id <= last);
+            jobs.extend(within.map(|snapshot| (snapshot.job.id, snapshot)));
             after = exported.last;
             if after.is_none_or(|after| after >= last) {
-                return Ok(there);
+                return Ok(jobs);
             }
         }
     }

@@ -1,61 +1,61 @@
-//! How far a move has come, and what came of it.
+//! The progress and the result of a move.
 
 use std::collections::BTreeMap;
 
 use redrive_core::{JobId, Queue, State, Timestamp};
 
-/// What a move is at.
+/// The progress of a move.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
-    /// So many jobs still run at the source; the last lease ends at this time by the source's clock.
+pub enum MoveProgress {
+    /// The move waits for jobs that still run at the source.
     Waiting {
-        /// How many.
+        /// The number of running jobs.
         running: u64,
-        /// When none is left, at the latest, unless they go on.
+        /// When the last of their leases ends, unless it is renewed.
         until: Option<Timestamp>,
         /// The source's time.
         now: Timestamp,
     },
-    /// So many of about so many jobs are copied.
+    /// The move copies jobs.
     Copying {
-        /// How many were gone through.
+        /// Jobs read so far.
         done: u64,
-        /// How many there are, about.
+        /// The approximate number of all jobs.
         total: u64,
     },
-    /// So many of about so many jobs are compared.
+    /// The move compares the jobs of both stores.
     Verifying {
-        /// How many were gone through.
+        /// Jobs compared so far.
         done: u64,
-        /// How many there are, about.
+        /// The approximate number of all jobs.
         total: u64,
     },
 }
 
-/// What came of a move.
+/// The result of a move.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Moved {
-    /// It had ended before: only what was enqueued since was brought.
-    pub again: bool,
-    /// Jobs that the target has from the source; on a repeat those that were brought now.
+pub struct MoveResult {
+    /// Whether an earlier run had finished the move. Then this run moved only the jobs that were enqueued since.
+    pub repeated: bool,
+    /// The number of jobs that were moved; on a repeat, by this run.
     pub jobs: u64,
     /// The same, by queue and state.
     pub counts: BTreeMap<(Queue, State), u64>,
-    /// Records that were written.
+    /// The number of records that were moved.
     pub records: u64,
-    /// Records of the target that differ from the source's and stay, as `kind/id`.
+    /// Records of the target that differ from those of the source and were kept, as `kind/id`.
     pub records_kept: Vec<String>,
-    /// Jobs that had run at the target since and were left alone.
+    /// Jobs that have already run at the target and were not replaced.
     pub ahead: Vec<JobId>,
-    /// What stays at the source.
-    pub left_behind: Vec<LeftBehind>,
+    /// Jobs that stay at the source.
+    pub left_behind: Vec<UnmovedJob>,
 }
 
-/// A job that stays at the source.
+/// A job that could not be moved.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LeftBehind {
+pub struct UnmovedJob {
     /// The job.
     pub id: JobId,
-    /// Why.
+    /// Why it could not be moved.
     pub why: String,
 }

@@ -1,103 +1,106 @@
-//! Copies records and promised unique keys.
+//! Copies records and reserved unique keys.
 
 use std::collections::BTreeMap;
 
+use redrive_core::records::RecordValue;
 use redrive_core::store::Backend;
-use redrive_core::transfer::{SEALED, Slot};
+use redrive_core::transfer::{RecordSnapshot, SEALED};
 
-use super::Move;
-use super::moved_ids::MOVED;
-use super::seal::MOVE;
+use super::StoreMove;
+use super::late_jobs::MovedBatch;
+use super::seal::MoveState;
 use crate::Error;
 
 /// Records in one batch.
 const BATCH: usize = 100;
-/// What a record of a policy's kind begins with.
+/// The prefix of the kinds of policy records.
 const POLICY: &str = "policy";
 
-/// What became of records.
+/// The result of copying records.
 #[derive(Default)]
-pub(super) struct Copied {
+pub(super) struct CopiedRecords {
     pub(super) written: u64,
-    /// Those of the target that differ and stay.
+    /// Records of the target that differ and were kept.
     pub(super) kept: Vec<String>,
 }
 
-impl Move {
-    /// Makes the target's records the same. In a store with jobs of its own what is there stays.
-    pub(super) async fn copy_records(&self) -> Result<Copied, Error> {
-        self.put_records(|theirs, ours| match ours {
-            None => Some(theirs),
+impl StoreMove {
+    /// Copies all records of the source. With `merge`, records that the target has are kept.
+    pub(super) async fn copy_records(&self) -> Result<CopiedRecords, Error> {
+        self.write_records(|source, target| match target {
+            None => Some(source),
+            Some(target) if source.is_floor() => (source.version > target.version).then_some(source),
             Some(_) if self.merge => None,
-            Some(ours) if ours.value == theirs.value && ours.version >= theirs.version => None,
-            // Versions grow whichever store they came from.
-            Some(ours) => Some(Slot { version: theirs.version.max(ours.version + 1), ..theirs }),
+            Some(target) if target.value == source.value && target.version >= source.version => None,
+            // The version of a record must grow, whichever store it came from.
+            Some(target) => {
+                Some(RecordSnapshot { version: source.version.max(target.version + 1), ..source })
+            }
         })
         .await
     }
 
-    /// Brings policies that the target has never had, for the jobs that need them.
-    pub(super) async fn copy_new_policies(&self) -> Result<Copied, Error> {
-        self.put_records(|theirs, ours| (ours.is_none() && theirs.kind.starts_with(POLICY)).then_some(theirs))
-            .await
+    /// Copies the policies that the target has never had. Late jobs may need them.
+    pub(super) async fn copy_new_policies(&self) -> Result<CopiedRecords, Error> {
+        let choose = |source: RecordSnapshot, target: Option<&RecordSnapshot>| {
+            (target.is_none() && source.kind.starts_with(POLICY)).then_some(source)
+        };
+        self.write_records(choose).await
     }
 
-    /// Writes those of the source's records that `choose` makes of them, beside what the target has.
-    async fn put_records(
+    /// Writes to the target what `choose` returns for each record of the source and the same record of the target.
+    async fn write_records(
         &self,
-        choose: impl Fn(Slot, Option<&Slot>) -> Option<Slot>,
-    ) -> Result<Copied, Error> {
-        let ours = all_slots(&*self.to.backend).await?;
-        let mut copied = Copied::default();
+        choose: impl Fn(RecordSnapshot, Option<&RecordSnapshot>) -> Option<RecordSnapshot>,
+    ) -> Result<CopiedRecords, Error> {
+        let targets = all_records(&*self.to.backend).await?;
+        let mut copied = CopiedRecords::default();
         let mut chosen = Vec::new();
-        for (place, theirs) in all_slots(&*self.from.backend).await? {
-            let there = ours.get(&place);
-            let differs = there.is_some_and(|ours| ours.value != theirs.value);
-            match choose(theirs, there) {
-                Some(slot) => chosen.push(slot),
-                None if differs => copied.kept.push(format!("{}/{}", place.0, place.1)),
+        for (key, source) in all_records(&*self.from.backend).await? {
+            let target = targets.get(&key);
+            let differs = target.is_some_and(|target| target.value != source.value);
+            match choose(source, target) {
+                Some(record) => chosen.push(record),
+                None if differs => copied.kept.push(format!("{}/{}", key.0, key.1)),
                 None => {}
             }
         }
-        for slots in chosen.chunks(BATCH) {
-            let written = self.to.backend.import_records(slots.to_vec()).await?;
+        for records in chosen.chunks(BATCH) {
+            let written = self.to.backend.import_records(records.to_vec()).await?;
             copied.written += written.into_iter().filter(|written| *written).count() as u64;
         }
         Ok(copied)
     }
 
-    /// How many records the source has, which all are at the target.
-    pub(super) async fn records_there(&self) -> Result<u64, Error> {
-        let slots = all_slots(&*self.from.backend).await?;
-        Ok(slots.values().filter(|slot| slot.value.is_some()).count() as u64)
+    /// The number of records of the source.
+    pub(super) async fn count_records(&self) -> Result<u64, Error> {
+        let records = all_records(&*self.from.backend).await?;
+        Ok(records.values().filter(|record| record.value.is_some()).count() as u64)
     }
 
-    /// Brings unique keys that are promised beyond the end of their jobs.
-    pub(super) async fn copy_promises(&self) -> Result<(), Error> {
+    /// Copies the unique keys that stay reserved after their jobs have ended.
+    pub(super) async fn copy_reserved_keys(&self) -> Result<(), Error> {
         let mut after = None;
         loop {
-            let promises = self.from.backend.export_promises(after, BATCH).await?;
-            let Some(last) = promises.last() else { return Ok(()) };
+            let keys = self.from.backend.export_reserved_keys(after, BATCH).await?;
+            let Some(last) = keys.last() else { return Ok(()) };
             after = Some(last.job);
-            self.to.backend.import_promises(promises).await?;
+            self.to.backend.import_reserved_keys(keys).await?;
         }
     }
 }
 
-/// All records but those that moves keep about themselves, by kind and id.
-async fn all_slots(backend: &dyn Backend) -> Result<BTreeMap<(String, String), Slot>, Error> {
-    let mut slots = BTreeMap::new();
+/// All records by kind and id, without those that belong to moves.
+async fn all_records(backend: &dyn Backend) -> Result<BTreeMap<(String, String), RecordSnapshot>, Error> {
+    let mut records = BTreeMap::new();
     let mut after: Option<(String, String)> = None;
     loop {
-        let place = after.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str()));
-        let page = backend.export_records(place, BATCH).await?;
-        let Some(last) = page.last() else { return Ok(slots) };
+        let start = after.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str()));
+        let page = backend.export_records(start, BATCH).await?;
+        let Some(last) = page.last() else { return Ok(records) };
         after = Some((last.kind.clone(), last.id.clone()));
-        let own = |slot: &Slot| [SEALED, MOVE, MOVED].contains(&slot.kind.as_str());
-        slots.extend(
-            page.into_iter()
-                .filter(|slot| !own(slot))
-                .map(|slot| ((slot.kind.clone(), slot.id.clone()), slot)),
-        );
+        let moves = [SEALED, MoveState::KIND, MovedBatch::KIND];
+        let others = page.into_iter().filter(|record| !moves.contains(&record.kind.as_str()));
+        records.extend(others.map(|record| ((record.kind.clone(), record.id.clone()), record)));
     }
 }

@@ -1,17 +1,17 @@
-//! What a program hears of its worker's jobs while they happen.
+//! Events of the jobs of a worker, for hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::panics::catch;
-use redrive_core::store::{Settled, Settlement};
+use redrive_core::store::{SettleResult, Settlement};
 use redrive_core::{Job, Reason, State, Timestamp, Verdict};
 use redrive_worker::Observer;
 
-/// What happened to a job on this worker. A job is shown as it was claimed.
+/// An event of a job on this worker. The job in it is the job as it was claimed.
 ///
-/// Except for [`Event::Claimed`] it is told after the store has written it. After a crash nothing is told of what was
-/// under way: an event is for metrics, logs and live views, and a job for what must happen.
+/// Every event except [`Event::Claimed`] comes after the store has written the change. A crash loses the events of the jobs that
+/// were running. Use events for metrics, logs and live views, and a job for work that must not be lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event<'a> {
     /// An attempt is about to start.
@@ -19,54 +19,54 @@ pub enum Event<'a> {
         /// The job.
         job: &'a Job,
     },
-    /// It is done.
+    /// The job has succeeded.
     Succeeded {
         /// The job.
         job: &'a Job,
-        /// What the handler returned, as JSON.
+        /// The output of the handler, as JSON.
         output: Option<&'a [u8]>,
     },
-    /// The attempt failed and another follows.
+    /// The attempt failed, and another one follows.
     Retrying {
         /// The job.
         job: &'a Job,
-        /// After this wait.
+        /// The time until the next attempt.
         wait: Duration,
-        /// What went wrong.
+        /// The error of the attempt.
         error: Option<&'a str>,
     },
-    /// Nothing failed; it goes on after a wait.
+    /// Nothing failed, and the job runs again later.
     Snoozed {
         /// The job.
         job: &'a Job,
-        /// The wait.
+        /// The time until the job runs again.
         wait: Duration,
     },
-    /// It waits for something outside.
+    /// The job waits for a signal, its children, or a resume by an operator.
     Waiting {
         /// The job.
         job: &'a Job,
     },
-    /// It went back to its queue because the worker shuts down.
+    /// The worker shuts down and has handed the job back.
     Released {
         /// The job.
         job: &'a Job,
     },
-    /// It is dead.
+    /// The job is dead.
     Dead {
         /// The job.
         job: &'a Job,
-        /// Why.
+        /// Why it is dead.
         reason: Reason,
-        /// What went wrong in the last attempt.
+        /// The error of the last attempt.
         error: Option<&'a str>,
     },
-    /// It was ended by request.
+    /// The job was cancelled.
     Cancelled {
         /// The job.
         job: &'a Job,
     },
-    /// The result came too late: someone else holds or has settled the lease, and nothing was written.
+    /// The worker had lost its lease: another worker has taken over or settled the job. Nothing was written.
     LeaseLost {
         /// The job.
         job: &'a Job,
@@ -74,7 +74,7 @@ pub enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The job it is about.
+    /// The job.
     pub fn job(&self) -> &'a Job {
         match self {
             Self::Claimed { job }
@@ -89,7 +89,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Its name for logs and metrics.
+    /// The name of the event, for logs and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Claimed { .. } => "claimed",
@@ -104,15 +104,15 @@ impl<'a> Event<'a> {
         }
     }
 
-    fn of_settlement(job: &'a Job, settlement: &'a Settlement, answer: Settled) -> Self {
+    fn of_settlement(job: &'a Job, settlement: &'a Settlement, result: SettleResult) -> Self {
         let error = settlement.error.as_deref();
-        match (answer, &settlement.verdict) {
-            (Settled::LeaseLost, _) => Self::LeaseLost { job },
-            // What would go on is cancelled instead when someone asked for it meanwhile.
-            (Settled::Applied(State::Cancelled), _) | (_, Verdict::Cancel) => Self::Cancelled { job },
+        match (result, &settlement.verdict) {
+            (SettleResult::LeaseLost, _) => Self::LeaseLost { job },
+            // The store cancels a job that would run again if a cancel was requested meanwhile.
+            (SettleResult::Applied(State::Cancelled), _) | (_, Verdict::Cancel) => Self::Cancelled { job },
             (_, Verdict::Complete(output)) => Self::Succeeded { job, output: output.as_deref() },
             (_, Verdict::Retry(wait)) => Self::Retrying { job, wait: *wait, error },
-            (_, Verdict::Snooze(wait) | Verdict::Park(wait)) => Self::Snoozed { job, wait: *wait },
+            (_, Verdict::Snooze(wait) | Verdict::Hold(wait)) => Self::Snoozed { job, wait: *wait },
             (_, Verdict::Wait(_)) => Self::Waiting { job },
             (_, Verdict::Release) => Self::Released { job },
             (_, Verdict::DeadLetter(reason)) => Self::Dead { job, reason: *reason, error },
@@ -120,31 +120,31 @@ impl<'a> Event<'a> {
     }
 }
 
-/// An observer that tells a closure.
-pub(crate) struct Hook<F>(pub(crate) F);
+/// An observer that calls a closure for each event.
+pub(crate) struct EventHook<F>(pub(crate) F);
 
-impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Hook<F> {
-    /// Calls the hook. If it panics for one job, it still hears of the other jobs of a batch.
-    fn tell(&self, event: &Event<'_>) {
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> EventHook<F> {
+    /// Calls the hook. If it panics for one job of a batch, it is still called for the others.
+    fn call(&self, event: &Event<'_>) {
         if let Err(panic) = catch("the hook passed to on_event", || (self.0)(event)) {
-            tracing::error!(job = %event.job().id, event = event.name(), %panic, "the worker continues");
+            tracing::error!(job = %event.job().id, event = event.name(), %panic, "a hook panicked; the worker continues");
         }
     }
 }
 
-impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for Hook<F> {
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for EventHook<F> {
     fn claimed(&self, jobs: &[Arc<Job>], _now: Timestamp) {
-        jobs.iter().for_each(|job| self.tell(&Event::Claimed { job }));
+        jobs.iter().for_each(|job| self.call(&Event::Claimed { job }));
     }
 
-    fn settled(&self, job: &Job, settlement: &Settlement, answer: Settled) {
-        self.tell(&Event::of_settlement(job, settlement, answer));
+    fn settled(&self, job: &Job, settlement: &Settlement, result: SettleResult) {
+        self.call(&Event::of_settlement(job, settlement, result));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{Await, Lease, Wait};
+    use redrive_core::{Lease, Wait, WaitCondition};
 
     use super::*;
     use crate::{Redrive, Task};
@@ -158,26 +158,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_settlement_is_told_as_what_the_store_made_of_it() {
+    async fn each_event_says_what_the_store_wrote() {
         let redrive = Redrive::open("sqlite::memory:").await.unwrap();
         let id = redrive.enqueue(Nothing {}).await.unwrap().id();
         let job = redrive.get(id).await.unwrap().unwrap();
         let retry = Verdict::Retry(Duration::ZERO);
         let cases = [
-            (Verdict::Complete(None), Settled::Applied(State::Succeeded), "succeeded"),
-            (Verdict::Complete(None), Settled::LeaseLost, "lease_lost"),
-            (retry.clone(), Settled::Applied(State::Retrying), "retrying"),
-            (retry, Settled::Applied(State::Cancelled), "cancelled"),
-            (Verdict::Cancel, Settled::Applied(State::Cancelled), "cancelled"),
-            (Verdict::Snooze(Duration::ZERO), Settled::Applied(State::Pending), "snoozed"),
-            (Verdict::Park(Duration::ZERO), Settled::Applied(State::Pending), "snoozed"),
-            (Verdict::Release, Settled::Applied(State::Pending), "released"),
-            (Verdict::Wait(Wait::until(Await::Unhold)), Settled::Applied(State::Waiting), "waiting"),
-            (Verdict::DeadLetter(Reason::BodyLost), Settled::Applied(State::Dead), "dead"),
+            (Verdict::Complete(None), SettleResult::Applied(State::Succeeded), "succeeded"),
+            (Verdict::Complete(None), SettleResult::LeaseLost, "lease_lost"),
+            (retry.clone(), SettleResult::Applied(State::Retrying), "retrying"),
+            (retry, SettleResult::Applied(State::Cancelled), "cancelled"),
+            (Verdict::Cancel, SettleResult::Applied(State::Cancelled), "cancelled"),
+            (Verdict::Snooze(Duration::ZERO), SettleResult::Applied(State::Pending), "snoozed"),
+            (Verdict::Hold(Duration::ZERO), SettleResult::Applied(State::Pending), "snoozed"),
+            (Verdict::Release, SettleResult::Applied(State::Pending), "released"),
+            (
+                Verdict::Wait(Wait::until(WaitCondition::Unpaused)),
+                SettleResult::Applied(State::Waiting),
+                "waiting",
+            ),
+            (Verdict::DeadLetter(Reason::BodyLost), SettleResult::Applied(State::Dead), "dead"),
         ];
-        for (verdict, answer, name) in cases {
+        for (verdict, result, name) in cases {
             let settlement = Settlement::new(Lease { id, epoch: 1 }, verdict);
-            let event = Event::of_settlement(&job, &settlement, answer);
+            let event = Event::of_settlement(&job, &settlement, result);
             assert_eq!((event.name(), event.job().id), (name, id));
         }
     }

@@ -1,4 +1,4 @@
-//! The work of a process that is killed: jobs with every kind of outcome, claimed and settled as fast as they come.
+//! The jobs of the processes that are killed, with every kind of outcome, and their worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,34 +6,33 @@ use std::time::Duration;
 use redrive_core::policy::presets;
 use redrive_core::store::Backend;
 use redrive_core::{Backoff, IdempotencyKey, JobId, Kind, NewJob, Outcome, Policy, PolicyRef, State, Store};
-use redrive_testkit::history::Happening;
-use redrive_testkit::{History, Recorded};
-use redrive_worker::{Context, KeepLog, Settings, Worker};
+use redrive_testkit::history::HistoryEvent;
+use redrive_testkit::{History, RecordingStore};
+use redrive_worker::{AttemptLogging, Context, Settings, Worker};
 
-/// Leases are short, so that a killed process's jobs come back while the test looks on.
+/// The lease. It is short, so that the jobs of a killed process are reclaimed during the test.
 pub(crate) const LEASE: Duration = Duration::from_millis(300);
-/// Attempts of every job; a job that kills its process gets no more.
+/// The attempts of every job, including those that kill their process.
 pub(crate) const ATTEMPTS: u32 = 3;
 
-/// How long a process may take to finish what is left.
+/// How long a process may take to finish the remaining jobs.
 const DRAIN: Duration = Duration::from_secs(20);
-/// The exit code of a process that could not finish it.
-pub(crate) const NO_END: i32 = 3;
+/// The exit code of a process that could not finish them.
+pub(crate) const DRAIN_FAILED: i32 = 3;
 
-/// What a job does, as its payload says.
+/// The payloads of the jobs: each says what its handler does.
 const SCRIPTS: [&str; 6] = ["ok", "ok", "fail", "flaky", "take 75", "snooze"];
 
-/// Every job's policy: few attempts, soon.
+/// The policy of every job: few attempts with short waits.
 pub(crate) fn policy() -> Policy {
     let backoff = Backoff::fixed(Duration::from_millis(5)).expect("legal");
     presets::once().with_max_attempts(ATTEMPTS).expect("legal").with_backoff(backoff)
 }
 
-/// Some jobs to enqueue at once.
-pub(crate) fn jobs(policy: &PolicyRef, chance: &mut fastrand::Rng) -> Vec<NewJob> {
-    let scripts: Vec<&str> =
-        (0..chance.usize(1..8)).map(|_| SCRIPTS[chance.usize(..SCRIPTS.len())]).collect();
-    scripts.into_iter().map(|script| keyed_or_not(job(policy, script), chance)).collect()
+/// A batch of random jobs.
+pub(crate) fn jobs(policy: &PolicyRef, rng: &mut fastrand::Rng) -> Vec<NewJob> {
+    let scripts: Vec<&str> = (0..rng.usize(1..8)).map(|_| SCRIPTS[rng.usize(..SCRIPTS.len())]).collect();
+    scripts.into_iter().map(|script| with_random_key(job(policy, script), rng)).collect()
 }
 
 /// A job that does what `script` says.
@@ -41,39 +40,39 @@ pub(crate) fn job(policy: &PolicyRef, script: &str) -> NewJob {
     NewJob::new(JobId(uuid::Uuid::now_v7()), kind(), policy.clone(), script.as_bytes().to_vec())
 }
 
-/// Some jobs have a key, few enough that they meet.
-fn keyed_or_not(job: NewJob, chance: &mut fastrand::Rng) -> NewJob {
-    if job.payload == b"ok" && chance.f32() < 0.2 {
-        job.with_key(IdempotencyKey::new(format!("key-{}", chance.u32(..100))).expect("legal"))
+/// Gives some jobs a key. There are few keys, so that several jobs get the same one.
+fn with_random_key(job: NewJob, rng: &mut fastrand::Rng) -> NewJob {
+    if job.payload == b"ok" && rng.f32() < 0.2 {
+        job.with_key(IdempotencyKey::new(format!("key-{}", rng.u32(..100))).expect("legal"))
     } else {
         job
     }
 }
 
 fn kind() -> Kind {
-    Kind::new("victim").expect("legal")
+    Kind::new("workload").expect("legal")
 }
 
-/// The settings of a worker in a hurry.
-pub(crate) fn hurried() -> Settings {
+/// Settings of a worker with short intervals.
+pub(crate) fn quick_settings() -> Settings {
     Settings::default()
         .with_concurrency(16)
         .with_lease(LEASE)
         .with_reclaim_every(Duration::from_millis(50))
         .with_poll(Duration::from_millis(100))
-        .with_log(KeepLog::All)
+        .with_log(AttemptLogging::All)
 }
 
-/// A worker that notes down what it starts.
+/// A worker that records each attempt that it starts.
 pub(crate) fn worker(store: Arc<dyn Backend>, history: History, settings: Settings) -> Worker {
     let handler = move |cx: Context| {
-        history.add(Happening::Started(cx.job.lease()));
-        perform(cx)
+        history.add(HistoryEvent::Started(cx.job.lease()));
+        run_script(cx)
     };
     Worker::new(store, settings).expect("legal settings").on(kind(), handler)
 }
 
-async fn perform(cx: Context) -> Outcome {
+async fn run_script(cx: Context) -> Outcome {
     match cx.job.payload.as_slice() {
         b"poison" => std::process::abort(),
         b"fail" => Outcome::fail("always fails"),
@@ -90,8 +89,8 @@ async fn perform(cx: Context) -> Outcome {
     }
 }
 
-/// Works until nothing is left to do.
-pub(crate) async fn drain(store: Recorded, history: History) {
+/// Works until all jobs have ended.
+pub(crate) async fn drain(store: RecordingStore, history: History) {
     let idle = {
         let store = store.clone();
         async move {
@@ -105,9 +104,9 @@ pub(crate) async fn drain(store: Recorded, history: History) {
             }
         }
     };
-    let work = worker(Arc::new(store), history, hurried()).run_until(idle);
+    let work = worker(Arc::new(store), history, quick_settings()).run_until(idle);
     match tokio::time::timeout(DRAIN, work).await {
-        Ok(done) => drop(done.expect("it drains")),
-        Err(_) => std::process::exit(NO_END),
+        Ok(done) => drop(done.expect("the worker shuts down cleanly")),
+        Err(_) => std::process::exit(DRAIN_FAILED),
     }
 }

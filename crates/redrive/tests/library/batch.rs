@@ -1,11 +1,11 @@
-//! Batches answer in order, and go through what single enqueues go through.
+//! Batches return results in order, and run the same middleware as single enqueues.
 
 use redrive::{EnqueuedJob, Error, NewJob, Priority};
 
-use crate::stage::{Add, job, open};
+use crate::fixture::{Add, job, open};
 
 #[tokio::test]
-async fn answers_come_in_order_over_several_batches() {
+async fn results_are_in_order_across_several_batches() {
     let redrive = open().await;
     let known = redrive.enqueue(Add { a: 1500, b: 0 }).key("1500").await.unwrap().id();
     let tasks = (0..2500).map(|a| redrive.enqueue(Add { a, b: 0 }).key(&a.to_string()));
@@ -20,7 +20,7 @@ async fn answers_come_in_order_over_several_batches() {
 }
 
 #[tokio::test]
-async fn one_illegal_task_refuses_its_batch_and_leaves_those_before() {
+async fn an_invalid_task_rejects_its_batch_but_not_earlier_ones() {
     let redrive = open().await;
     let tasks = (0..1500).map(|a| {
         let enqueue = redrive.enqueue(Add { a, b: 0 });
@@ -35,10 +35,11 @@ async fn one_illegal_task_refuses_its_batch_and_leaves_those_before() {
 }
 
 #[tokio::test]
-async fn every_job_of_a_batch_passes_the_middleware_of_its_handle() {
+async fn every_job_of_a_batch_runs_the_middleware_of_its_handle() {
     let redrive = open().await;
-    let urgent = redrive.clone().with_enqueue(|job: NewJob| Ok(NewJob { priority: Priority::MAX, ..job }));
-    // Made by one handle and sent through another, it passes that other one.
+    let urgent =
+        redrive.clone().with_enqueue_middleware(|job: NewJob| Ok(NewJob { priority: Priority::MAX, ..job }));
+    // One handle creates the enqueue and another one sends it: the middleware of the other one runs.
     let answers = urgent.enqueue_all([redrive.enqueue(Add { a: 1, b: 1 })]).await.unwrap();
     let tasks = urgent.enqueue_all([Add { a: 1, b: 1 }, Add { a: 2, b: 2 }]).await.unwrap();
     for answer in answers.iter().chain(&tasks) {

@@ -1,4 +1,4 @@
-//! Large payloads go by way of an object store, and what is lost there is said so.
+//! Large payloads go to an object store, and a lost payload is reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use redrive::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::stage::{job, open, output, work};
+use crate::fixture::{eventually, job, open, output, work};
 
-/// As long as it says, and a little more as JSON.
+/// A payload of a given length.
 #[derive(Serialize, Deserialize)]
 struct Import(String);
 
@@ -25,7 +25,7 @@ impl Task for Import {
 }
 
 fn import(bytes: usize) -> Import {
-    // Two quotes are around it.
+    // JSON adds two quotes.
     Import("x".repeat(bytes - 2))
 }
 
@@ -49,17 +49,17 @@ fn worker(redrive: &Redrive) -> TaskWorker {
 }
 
 #[tokio::test]
-async fn a_large_payload_reaches_its_handler_whole() {
+async fn a_handler_gets_the_whole_large_payload() {
     let (redrive, folder) = with_folder().await;
     let sizes = [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 3_000_000];
     let answers = redrive.enqueue_all(sizes.map(import)).await.unwrap();
     let ids: Vec<_> = answers.into_iter().map(EnqueuedJob::id).collect();
-    assert_eq!(files(folder.path()).len(), 2, "what fits stays on the row");
+    assert_eq!(files(folder.path()).len(), 2, "a payload that fits stays on the row");
     let seen = |cx: Context, next: Next| async move {
-        assert!(cx.job.payload.len() >= INLINE_BYTES_MAX, "middleware sees all of it");
+        assert!(cx.job.payload.len() >= INLINE_BYTES_MAX, "the middleware sees the whole payload");
         next.run(cx).await
     };
-    work(&redrive, worker(&redrive).around(seen), &ids).await;
+    work(&redrive, worker(&redrive).middleware(seen), &ids).await;
     for (id, size) in ids.into_iter().zip(sizes) {
         assert_eq!(output(&redrive, id).await, size.to_string());
         assert_eq!(job(&redrive, id).await.payload.len() > 200, size == INLINE_BYTES_MAX);
@@ -67,7 +67,7 @@ async fn a_large_payload_reaches_its_handler_whole() {
 }
 
 #[tokio::test]
-async fn a_repeat_under_a_key_is_one_by_its_whole_payload() {
+async fn a_repeat_with_a_key_is_recognised_by_its_whole_payload() {
     let (redrive, folder) = with_folder().await;
     let first = redrive.enqueue(import(100_000)).key("k").await.unwrap();
     let again = redrive.enqueue(import(100_000)).key("k").await.unwrap();
@@ -81,14 +81,14 @@ async fn a_repeat_under_a_key_is_one_by_its_whole_payload() {
     let keyed = |bytes, key: &str| redrive.enqueue(import(bytes)).key(key);
     let batch = [keyed(100_000, "k"), keyed(100_000, "new"), keyed(100_001, "k"), keyed(100_000, "k")];
     let Err(Error::BatchConflict(batch)) = redrive.enqueue_all(batch).await else { panic!("no conflict") };
-    let [a, b, c, d] = &batch.answers[..] else { panic!("{batch:?}") };
+    let [a, b, c, d] = &batch.results[..] else { panic!("{batch:?}") };
     assert_eq!((a, c, d), (&Ok(existing), &Err(conflict), &Ok(existing)));
     assert!(matches!(b, Ok(EnqueuedJob::Created(_))));
-    assert_eq!(files(folder.path()).len(), 2, "a repeat stores nothing again");
+    assert_eq!(files(folder.path()).len(), 2, "a repeat stores no payload");
 }
 
 #[tokio::test]
-async fn what_is_lost_or_damaged_is_dead_for_that_reason() {
+async fn a_job_with_a_lost_or_damaged_payload_is_dead_with_that_reason() {
     let (redrive, folder) = with_folder().await;
     let lost = redrive.enqueue(import(100_000)).await.unwrap().id();
     fs::remove_file(&files(folder.path())[0]).unwrap();
@@ -111,14 +111,11 @@ async fn a_job_waits_for_a_worker_that_can_reach_its_payload() {
     let here = folder.path().canonicalize().unwrap().display().to_string();
     for (unable, why) in [(without, "Redrive::with_bodies"), (elsewhere, here.as_str())] {
         let id = redrive.enqueue(import(100_000)).await.unwrap().id();
-        let deferred = async {
-            while job(&redrive, id).await.last_error.is_none() {
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            }
-        };
+        let deferred =
+            eventually("the job is deferred", || async { job(&redrive, id).await.last_error.is_some() });
         worker(&unable).run_until(deferred).await.unwrap();
         let waiting = job(&redrive, id).await;
-        assert_eq!((waiting.state, waiting.attempt), (State::Pending, 0), "no attempt is charged");
+        assert_eq!((waiting.state, waiting.attempt), (State::Waiting, 0), "no attempt is charged");
         assert!(waiting.last_error.as_ref().unwrap().contains(why), "{:?}", waiting.last_error);
         redrive.backend().run_now(vec![id]).await.unwrap();
         work(&redrive, worker(&redrive), &[id]).await;
@@ -127,7 +124,7 @@ async fn a_job_waits_for_a_worker_that_can_reach_its_payload() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_nowhere_is_refused_by_name() {
+async fn an_oversized_payload_and_an_unknown_object_store_are_rejected() {
     let (redrive, folder) = with_folder().await;
     let huge = redrive.enqueue(import(64 * 1024 * 1024 + 1)).await.unwrap_err();
     assert!(matches!(huge, Error::Body(_)), "{huge:?}");
@@ -135,6 +132,6 @@ async fn what_is_too_large_or_nowhere_is_refused_by_name() {
     let plain = Redrive::on(redrive.backend().clone());
     let inline = plain.enqueue(import(100_000)).await.unwrap_err();
     assert!(inline.to_string().starts_with("payload: is 100000 bytes long"), "{inline}");
-    let nowhere = plain.with_bodies("ftp://x").unwrap_err();
-    assert!(nowhere.to_string().contains("file:FOLDER"), "{nowhere}");
+    let unknown = plain.with_bodies("ftp://x").unwrap_err();
+    assert!(unknown.to_string().contains("file:FOLDER"), "{unknown}");
 }

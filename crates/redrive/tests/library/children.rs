@@ -1,4 +1,4 @@
-//! A job that ends early ends everything below it; children fail fast.
+//! A job that ends early ends its children, and a fan-out fails as soon as too many children have failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,15 +8,15 @@ use redrive::{Context, JobError, JobId, Policy, Redrive, State, Task, TaskWorker
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::stage::{job, work};
-use crate::steps::soon;
+use crate::fixture::{eventually, job, work};
+use crate::steps::quick_policy;
 use crate::stores::on_every_store;
 
 const MS: Duration = Duration::from_millis(1);
 
 on_every_store!(
-    trees_that_are_cancelled_while_they_grow_leave_nothing,
-    a_parent_that_dies_beside_its_fan_out_takes_its_children_with_it,
+    trees_that_are_cancelled_while_they_grow_leave_no_live_job,
+    a_parent_that_dies_during_its_fan_out_ends_its_children,
     detached_children_outlive_their_parent,
     the_first_rejection_keeps_the_other_children_from_running,
     a_parent_resumes_before_its_other_children,
@@ -31,7 +31,7 @@ impl Task for Top {
     const KIND: &'static str = "top";
     type Output = ();
     fn policy() -> Policy {
-        soon(1)
+        quick_policy(1)
     }
 }
 
@@ -44,7 +44,7 @@ impl Task for Leaf {
     const KIND: &'static str = "leaf";
     type Output = u32;
     fn policy() -> Policy {
-        soon(1)
+        quick_policy(1)
     }
 }
 
@@ -65,14 +65,14 @@ async fn enqueue(redrive: &Redrive) -> JobId {
     redrive.enqueue(Top).await.unwrap().id()
 }
 
-/// A worker whose heartbeat alone would be too late for the patience of a test.
-fn patient(redrive: &Redrive) -> TaskWorker {
+/// A worker whose next heartbeat comes after the end of the test.
+fn worker_without_heartbeat(redrive: &Redrive) -> TaskWorker {
     let (lease, heartbeat) = (Duration::from_secs(200), Some(Duration::from_secs(60)));
     let settings = redrive::Settings { lease, heartbeat, ..redrive::Settings::default() };
     redrive.worker().settings(settings)
 }
 
-async fn trees_that_are_cancelled_while_they_grow_leave_nothing(redrive: Redrive) {
+async fn trees_that_are_cancelled_while_they_grow_leave_no_live_job(redrive: Redrive) {
     let tops: Vec<JobId> = {
         let mut tops = Vec::new();
         for _ in 0..8 {
@@ -82,16 +82,16 @@ async fn trees_that_are_cancelled_while_they_grow_leave_nothing(redrive: Redrive
     };
     let grown = Arc::new(AtomicU32::new(0));
     let counted = grown.clone();
-    let worker = patient(&redrive)
+    let worker = worker_without_heartbeat(&redrive)
         .concurrency(16)
         .on(move |_: Top, cx: Context| {
             let grown = counted.clone();
             async move {
-                // Fan-outs beside each other, so that the parent runs while it grows.
+                // The fan-outs are concurrent, so that the parent runs while its tree grows.
                 for round in 0..1_000 {
                     let small = cx.fan_out(leaves(5)).each(|leaf| leaf.delay(3_600_000 * MS));
                     let mut wait = Box::pin(std::future::IntoFuture::into_future(small));
-                    // The children are there once it waits; the handler goes on without them.
+                    // The children exist once the fan-out waits. The handler continues without their results.
                     let slow = cx.step(&format!("round {round}"), || async {
                         tokio::time::sleep(5 * MS).await;
                         Ok::<_, JobError>(())
@@ -107,9 +107,7 @@ async fn trees_that_are_cancelled_while_they_grow_leave_nothing(redrive: Redrive
         })
         .on(|_: Leaf, _: Context| async { Ok(0) });
     let cancel = async {
-        while grown.load(Ordering::SeqCst) < 40 {
-            tokio::time::sleep(MS).await;
-        }
+        eventually("the trees grow", || async { grown.load(Ordering::SeqCst) >= 40 }).await;
         for id in &tops {
             redrive.cancel(*id).await.unwrap();
         }
@@ -121,9 +119,9 @@ async fn trees_that_are_cancelled_while_they_grow_leave_nothing(redrive: Redrive
     assert_eq!(live(&redrive).await, 0);
 }
 
-async fn a_parent_that_dies_beside_its_fan_out_takes_its_children_with_it(redrive: Redrive) {
+async fn a_parent_that_dies_during_its_fan_out_ends_its_children(redrive: Redrive) {
     let id = enqueue(&redrive).await;
-    let worker = patient(&redrive)
+    let worker = worker_without_heartbeat(&redrive)
         .on(|_: Top, cx: Context| async move {
             let children = cx.fan_out(leaves(50)).each(|leaf| leaf.delay(3_600_000 * MS));
             let refused = cx.step("refused", || async {
@@ -142,7 +140,7 @@ async fn a_parent_that_dies_beside_its_fan_out_takes_its_children_with_it(redriv
 
 async fn detached_children_outlive_their_parent(redrive: Redrive) {
     let id = enqueue(&redrive).await;
-    let worker = patient(&redrive).on(|_: Top, cx: Context| async move {
+    let worker = worker_without_heartbeat(&redrive).on(|_: Top, cx: Context| async move {
         let children = cx.fan_out(leaves(3)).detach().each(|leaf| leaf.delay(3_600_000 * MS));
         let refused = cx.step("refused", || async {
             tokio::time::sleep(20 * MS).await;
@@ -159,7 +157,7 @@ async fn the_first_rejection_keeps_the_other_children_from_running(redrive: Redr
     let id = enqueue(&redrive).await;
     let ran = Arc::new(AtomicU32::new(0));
     let counted = ran.clone();
-    let worker = patient(&redrive)
+    let worker = worker_without_heartbeat(&redrive)
         .concurrency(8)
         .on(|_: Top, cx: Context| async move { cx.fan_out(leaves(1_500)).await.map(drop) })
         .on(move |leaf: Leaf, _: Context| {
@@ -181,12 +179,12 @@ async fn the_first_rejection_keeps_the_other_children_from_running(redrive: Redr
     assert!(ran < 150, "{ran} of 1,500 children ran");
 }
 
-/// Detached children go on after one was rejected, and there is one slot: the parent takes it before they do.
+/// Detached children continue after one was rejected. There is one slot, which the parent gets before them.
 async fn a_parent_resumes_before_its_other_children(redrive: Redrive) {
     let id = enqueue(&redrive).await;
     let ran = Arc::new(AtomicU32::new(0));
     let counted = ran.clone();
-    let worker = patient(&redrive)
+    let worker = worker_without_heartbeat(&redrive)
         .concurrency(1)
         .on(|_: Top, cx: Context| async move { cx.fan_out(leaves(300)).detach().await.map(drop) })
         .on(move |leaf: Leaf, _: Context| {
@@ -202,7 +200,7 @@ async fn a_parent_resumes_before_its_other_children(redrive: Redrive) {
 async fn children_with_keys_are_refused_before_anything_is_stored(redrive: Redrive) {
     for way in 0..3 {
         let id = enqueue(&redrive).await;
-        let worker = patient(&redrive).on(move |_: Top, cx: Context| async move {
+        let worker = worker_without_heartbeat(&redrive).on(move |_: Top, cx: Context| async move {
             let children = cx.fan_out(leaves(3)).each(|leaf| match way {
                 0 => leaf.unique("x"),
                 1 => leaf.key("x"),
@@ -222,9 +220,9 @@ async fn children_with_keys_are_refused_before_anything_is_stored(redrive: Redri
 async fn a_cancel_reaches_a_running_handler_without_a_heartbeat(redrive: Redrive) {
     let id = enqueue(&redrive).await;
     let started = Arc::new(Notify::new());
-    let tell = started.clone();
-    let worker = patient(&redrive).on(move |_: Top, cx: Context| {
-        tell.notify_one();
+    let handler_started = started.clone();
+    let worker = worker_without_heartbeat(&redrive).on(move |_: Top, cx: Context| {
+        handler_started.notify_one();
         async move {
             cx.cancelled().await;
             std::future::pending().await

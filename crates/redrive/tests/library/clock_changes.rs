@@ -133,13 +133,13 @@ fn lord_howe_skips_and_repeats_half_an_hour() {
     spring.check("0 1-3 * * *", &["01:00+10:30", "02:30+11:00", "03:00+11:00"]);
     autumn.check("30,45 1 * * *", &["01:30+11:00", "01:45+11:00"]);
     autumn.check("*/15 1 * * *", &["01:00+11:00", "01:15+11:00", "01:30+11:00", "01:45+11:00"]);
-    // Every hour the clock shows: nothing is invented for a reading that is skipped.
+    // The expression is due at every full hour that the clock shows. A skipped reading is not due at another time.
     spring.check("0 * * * *", &["00:00+10:30", "01:00+10:30", "03:00+11:00", "04:00+11:00"]);
 }
 
 #[test]
 fn zones_whose_rules_changed_follow_the_rules_of_the_day() {
-    // Cairo had no summer time from 2015 to 2022. It came back on a Friday at midnight.
+    // Cairo had no summer time from 2015 to 2022. It was introduced again on a Friday at midnight.
     let returned = Night("Africa/Cairo", "2023-04-27T22:00:00Z");
     returned.check("0,30 0 * * *", &["01:00+03:00"]);
     Night("Africa/Cairo", "2022-04-28T22:00:00Z").check("0,30 0 * * *", &["00:00+02:00", "00:30+02:00"]);
@@ -163,7 +163,7 @@ fn a_day_that_a_zone_skips_runs_once_after_it() {
     night.check("0 * 30 12 *", &[]);
 }
 
-/// The nights of these zones are compared for ten years. Their rules of those years will not change any more.
+/// The nights of these zones are compared for ten years. Their rules for those years will not change any more.
 const ZONES: [Tz; 8] = [
     Tz::Europe__Berlin,
     Tz::America__New_York,

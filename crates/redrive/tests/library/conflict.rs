@@ -1,4 +1,4 @@
-//! A key that belongs to a different task is an error, wherever the task is enqueued.
+//! A key that belongs to a different task is an error, in every kind of enqueue.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use redrive_testkit::ManualClock;
 use redrive_testkit::servers::{Postgres, Redis};
 use tokio_postgres::NoTls;
 
-use crate::stage::{Add, open};
+use crate::fixture::{Add, open};
 
 const FIRST: Add = Add { a: 1, b: 1 };
 const OTHER: Add = Add { a: 2, b: 2 };
@@ -20,7 +20,7 @@ fn conflict(key: &str, existing: JobId) -> Conflict {
 fn assert_conflict(answer: Result<EnqueuedJob, Error>, key: &str, existing: JobId) {
     match answer {
         Err(Error::Conflict(found)) => assert_eq!(found, conflict(key, existing)),
-        other => panic!("{other:?} is no conflict"),
+        other => panic!("{other:?} is not a conflict"),
     }
 }
 
@@ -28,7 +28,7 @@ async fn jobs(redrive: &Redrive) -> u64 {
     redrive.backend().stats().await.unwrap().counts.values().sum()
 }
 
-/// Enqueues a task, the same again and another one under its key: alone and in a batch.
+/// Enqueues a task, the same task again, and another task with its key: each alone, and in a batch.
 async fn a_conflict_is_an_error(redrive: &Redrive) {
     let first = redrive.enqueue(FIRST).key("k").await.unwrap();
     assert!(first.is_new());
@@ -46,11 +46,11 @@ async fn a_conflict_is_an_error(redrive: &Redrive) {
     ];
     let error = redrive.enqueue_all(batch).await.unwrap_err();
     let Error::BatchConflict(batch) = error else { panic!("{error:?}") };
-    let new = batch.answers[1].as_ref().unwrap().id();
+    let new = batch.results[1].as_ref().unwrap().id();
     let conflicts: Vec<_> = batch.conflicts().map(|(position, found)| (position, found.clone())).collect();
     assert_eq!(conflicts, [(0, conflict("k", first.id())), (3, conflict("new", new))]);
-    assert_eq!(batch.answers[1], Ok(EnqueuedJob::Created(new)));
-    assert_eq!(batch.answers[2], Ok(EnqueuedJob::Existing(first.id())));
+    assert_eq!(batch.results[1], Ok(EnqueuedJob::Created(new)));
+    assert_eq!(batch.results[2], Ok(EnqueuedJob::Existing(first.id())));
     assert_eq!(jobs(redrive).await, 2, "all others were enqueued");
 }
 
@@ -85,17 +85,17 @@ async fn the_message_names_the_key_and_the_job_and_says_what_to_do() {
     );
     let batch = [redrive.enqueue(FIRST), redrive.enqueue(OTHER).key("order-7")];
     let batch = redrive.enqueue_all(batch).await.unwrap_err().to_string();
-    let opening = "1 of 2 tasks were not enqueued, all others were; the first conflict is task 1: ";
+    let opening = "1 of 2 tasks were not enqueued, and all others were; the first conflict is task 1: ";
     assert_eq!(batch, format!("{opening}{single}"));
 }
 
 #[tokio::test]
-async fn a_conflict_does_not_stop_the_batches_behind_it() {
+async fn a_conflict_does_not_stop_later_batches() {
     let redrive = open().await;
     redrive.enqueue(OTHER).key("500").await.unwrap();
     let tasks = (0..2500).map(|a| redrive.enqueue(Add { a, b: 0 }).key(&a.to_string()));
     let Err(Error::BatchConflict(batch)) = redrive.enqueue_all(tasks).await else { panic!("no conflict") };
-    assert_eq!(batch.answers.len(), 2500);
+    assert_eq!(batch.results.len(), 2500);
     assert_eq!(batch.conflicts().map(|(position, _)| position).collect::<Vec<_>>(), [500]);
     assert_eq!(jobs(&redrive).await, 2500);
 }
@@ -143,7 +143,7 @@ async fn a_conflict_rolls_a_transaction_back_unless_it_is_handled_on_postgres() 
     assert_conflict(redrive.enqueue(OTHER).key("k").enqueue_in(&mut transaction).await, "k", first);
     redrive.enqueue(OTHER).enqueue_in(&mut transaction).await.unwrap();
     transaction.commit().await.unwrap();
-    assert_eq!(jobs(&redrive).await, 2, "the transaction goes on after a conflict");
+    assert_eq!(jobs(&redrive).await, 2, "the transaction continues after a conflict");
 }
 
 #[tokio::test]
@@ -152,11 +152,11 @@ async fn a_run_of_a_schedule_at_the_instant_of_another_task_is_a_conflict() {
     let redrive = Redrive::on_sqlite(store);
     let hourly = Schedule::every(Duration::from_secs(3600)).unwrap();
     redrive.schedule("report", hourly.clone(), FIRST).await.unwrap();
-    let first = redrive.run_schedule("report").await.unwrap().unwrap();
-    assert_eq!(redrive.run_schedule("report").await.unwrap(), Some(first), "the same task again");
+    let first = redrive.run_schedule_now("report").await.unwrap().unwrap();
+    assert_eq!(redrive.run_schedule_now("report").await.unwrap(), Some(first), "the same task again");
     redrive.schedule("report", hourly, OTHER).await.unwrap();
-    match redrive.run_schedule("report").await {
+    match redrive.run_schedule_now("report").await {
         Err(Error::Conflict(conflict)) => assert_eq!(conflict.existing, first),
-        other => panic!("{other:?} is no conflict"),
+        other => panic!("{other:?} is not a conflict"),
     }
 }

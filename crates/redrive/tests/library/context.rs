@@ -1,10 +1,10 @@
-//! A handler sees its job, the store, and the worker's state by type.
+//! A handler gets its job, a handle on the store, and the state of the worker.
 
 use std::future::{Future, IntoFuture as _};
 
 use redrive::{Context, EnqueuedJob, JobError, Policy, State};
 
-use crate::stage::{Add, job, open, output, work};
+use crate::fixture::{Add, job, open, output, work};
 
 struct Offset(u32);
 struct Factor(u32);
@@ -22,7 +22,7 @@ async fn a_handler_sees_its_job_and_the_states_of_its_worker() {
 }
 
 #[tokio::test]
-async fn a_missing_state_fails_the_attempt_by_name() {
+async fn a_missing_state_fails_the_attempt_with_an_error_that_names_it() {
     let redrive = open().await;
     let once = Policy::default().with_max_attempts(1).unwrap();
     let id = redrive.enqueue(Add { a: 1, b: 2 }).policy(once).await.unwrap().id();
@@ -35,7 +35,7 @@ async fn a_missing_state_fails_the_attempt_by_name() {
     let error = dead.last_error.unwrap_or_default();
     assert_eq!(dead.state, State::Dead);
     assert!(error.contains("context::Offset") && error.contains("TaskWorker::state"), "{error}");
-    assert_eq!(dead.reason, Some(redrive::Reason::AttemptsExhausted), "another worker may have it");
+    assert_eq!(dead.reason, Some(redrive::Reason::AttemptsExhausted), "another worker may have the state");
 }
 
 #[tokio::test]
@@ -53,9 +53,9 @@ async fn a_handler_enqueues_more_through_its_context() {
     assert!(matches!(again, EnqueuedJob::Existing(_)), "{again:?}");
 }
 
-/// What a program spawns must be able to move between threads.
+/// A future that a program spawns must be `Send`.
 #[tokio::test]
-async fn what_is_awaited_may_be_spawned() {
+async fn the_futures_of_the_library_can_be_spawned() {
     fn spawnable(_: impl Future + Send) {}
     let redrive = open().await;
     let hourly = redrive::Schedule::every(std::time::Duration::from_secs(3600)).unwrap();
@@ -63,7 +63,7 @@ async fn what_is_awaited_may_be_spawned() {
     spawnable(worker.run_until(std::future::ready(())));
     spawnable(redrive.enqueue_all([Add { a: 1, b: 1 }]));
     spawnable(redrive.enqueue_all(vec![redrive.enqueue(Add { a: 1, b: 1 })]));
-    spawnable(redrive.retry_all_dead(redrive::Filter::default()));
+    spawnable(redrive.redrive_all(redrive::Filter::default()));
     spawnable(redrive.schedule("hourly", hourly, Add { a: 1, b: 1 }).into_future());
     spawnable(redrive.result::<Add>(redrive::JobId(uuid::Uuid::nil())).into_future());
 }

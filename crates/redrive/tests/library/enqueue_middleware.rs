@@ -1,21 +1,22 @@
-//! Every way into the store passes the handle's enqueue middleware.
+//! Every kind of enqueue runs the enqueue middleware.
 
 use redrive::{Context, EnqueuedJob, Error, NewJob, Priority, Redrive};
 
-use crate::stage::{Add, job, open, work};
+use crate::fixture::{Add, job, open, work};
 
 /// Makes jobs urgent, and refuses those of the queue "closed".
 fn guarded(redrive: &Redrive) -> Redrive {
-    redrive.clone().with_enqueue(|job: NewJob| Ok(NewJob { priority: Priority::MAX, ..job })).with_enqueue(
-        |job: NewJob| {
-            assert_eq!(job.priority, Priority::MAX, "the one added before comes first");
+    redrive
+        .clone()
+        .with_enqueue_middleware(|job: NewJob| Ok(NewJob { priority: Priority::MAX, ..job }))
+        .with_enqueue_middleware(|job: NewJob| {
+            assert_eq!(job.priority, Priority::MAX, "the middleware that was added first runs first");
             if job.queue.as_str() == "closed" { Err(Error::refused("closed for today")) } else { Ok(job) }
-        },
-    )
+        })
 }
 
 #[tokio::test]
-async fn a_job_is_changed_or_refused_and_other_handles_are_left_alone() {
+async fn a_job_is_changed_or_refused_and_other_handles_are_not_affected() {
     let redrive = open().await;
     let guarded = guarded(&redrive);
     let urgent = guarded.enqueue(Add { a: 1, b: 1 }).await.unwrap().id();
@@ -38,7 +39,7 @@ async fn a_change_does_not_make_a_repeat_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_a_handler_enqueues_passes_too() {
+async fn an_enqueue_by_a_handler_runs_the_middleware_too() {
     let redrive = open().await;
     let id = redrive.enqueue(Add { a: 1, b: 1 }).await.unwrap().id();
     let worker = guarded(&redrive).worker().on(|add: Add, cx: Context| async move {

@@ -1,9 +1,9 @@
-//! `?` in handlers and steps takes the errors that programs have, and the job keeps their causes.
+//! `?` in handlers and steps accepts the usual error types, and the job stores their causes.
 
 use anyhow::Context as _;
 use redrive::{Context, JobError, Policy, State, presets};
 
-use crate::stage::{Add, job, open, work};
+use crate::fixture::{Add, job, open, work};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 

@@ -1,8 +1,8 @@
-//! Each example runs as a user would run it, and does what it says.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+//! Runs each example as a user would, and checks what it prints. Also checks that the README opens with one of them.
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ struct Example {
 
 impl Example {
     fn start(name: &str, variables: &[(&str, &str)]) -> Self {
-        // Cargo builds a package's examples with its tests and puts them beside them.
+        // Cargo builds the examples of a package together with its tests, in a folder beside them.
         let here = std::env::current_exe().unwrap();
         let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
         let folder = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ impl Example {
         self.lines.next().expect("another line").unwrap()
     }
 
-    /// Asks it to end, and returns what it says last.
+    /// Asks the example to end, and returns the last lines of its output.
     fn interrupt(mut self) -> Vec<String> {
         let signalled = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert!(signalled.success());
@@ -43,7 +43,7 @@ impl Example {
 
     fn end(&mut self) -> Vec<String> {
         let last = self.lines.by_ref().map(Result::unwrap).collect();
-        assert!(self.child.wait().unwrap().success(), "it ends in good order");
+        assert!(self.child.wait().unwrap().success(), "the example ends without an error");
         last
     }
 }
@@ -56,7 +56,26 @@ impl Drop for Example {
 }
 
 #[test]
-fn select_returns_what_came_first() {
+fn the_readme_opens_with_the_example_hello() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = std::fs::read_to_string(root.join("crates/redrive/examples/hello.rs")).unwrap();
+    let (_, code) = example.split_once("\n\n").expect("a comment, then code");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    assert!(
+        readme.contains(&format!("```rust file=crates/redrive/examples/hello.rs\n{code}```")),
+        "README.md does not show examples/hello.rs"
+    );
+}
+
+#[test]
+fn hello_runs_and_ends_on_a_signal() {
+    let mut example = Example::start("hello", &[]);
+    assert_eq!(example.line(), "receipt for order 7");
+    example.interrupt();
+}
+
+#[test]
+fn select_returns_the_first_signal() {
     let mut example = Example::start("select", &[]);
     assert_eq!(example.end(), ["Ok(\"order 7 was paid: 4200 cents\")"]);
 }
@@ -73,13 +92,13 @@ fn schedule_runs_each_second() {
         reports.iter().all(|line| line.starts_with("report about the last second, due at")),
         "{reports:?}"
     );
-    assert_ne!(reports[0], reports[1], "each is another occurrence");
+    assert_ne!(reports[0], reports[1], "each report is for another occurrence");
     assert!(began.elapsed() < Duration::from_secs(10));
     example.interrupt();
 }
 
 #[test]
-fn transaction_keeps_what_was_committed_and_nothing_else() {
+fn transaction_enqueues_only_with_a_commit() {
     let postgres = Postgres::start();
     let mut example = Example::start("transaction", &[("DATABASE_URL", &postgres.address())]);
     assert_eq!(example.end(), ["order 7 is on its way", "order 8 has a job: false"]);
@@ -87,7 +106,7 @@ fn transaction_keeps_what_was_committed_and_nothing_else() {
 }
 
 #[test]
-fn axum_app_answers_at_once_and_has_the_receipt_a_little_later() {
+fn axum_app_answers_at_once_and_has_the_receipt_later() {
     let mut example = Example::start("axum_app", &[("LISTEN", "127.0.0.1:0")]);
     let line = example.line();
     let address = line.strip_prefix("listening on ").unwrap().to_owned();
@@ -121,7 +140,7 @@ fn ask(address: &str, request: &str) -> (u16, String) {
 }
 
 #[test]
-fn steps_charges_once_although_the_handler_starts_again() {
+fn steps_charges_once_although_the_handler_runs_again() {
     let mut example = Example::start("steps", &[]);
     let expected = [
         "attempt 1",
@@ -135,24 +154,24 @@ fn steps_charges_once_although_the_handler_starts_again() {
 }
 
 #[test]
-fn fan_out_has_its_results_in_order() {
+fn fan_out_returns_its_results_in_order() {
     let mut example = Example::start("fan_out", &[]);
     assert_eq!(example.end(), ["sunset-320.jpg", "sunset-640.jpg", "sunset-1280.jpg"]);
 }
 
 #[test]
-fn signal_goes_on_once_it_is_approved() {
+fn signal_continues_once_it_is_approved() {
     let mut example = Example::start("signal", &[]);
-    assert_eq!(example.end(), ["waiting for the boss: pending", "42 euros are paid"]);
+    assert_eq!(example.end(), ["the expense is waiting", "42 euros are paid"]);
 }
 
 #[test]
-fn tour_delivers_retries_and_drives_again() {
+fn tour_delivers_retries_and_redrives() {
     let mut example = Example::start("tour", &[]);
     let expected = [
         "the town: delivered with attempt 1",
         "the farm: delivered with attempt 3",
-        "the lodge: the job is dead: NOT_RETRYABLE, no such address",
+        "the lodge: the job is dead: not_retryable, no such address",
         "the lodge: Ok(Done)",
         "the lodge: delivered with attempt 1",
     ];
@@ -162,29 +181,29 @@ fn tour_delivers_retries_and_drives_again() {
 #[test]
 fn workflow_charges_packs_and_ships() {
     let mut example = Example::start("workflow", &[]);
-    let said = example.end();
-    assert_eq!((said[0].as_str(), said.len()), ("charged order 7", 5), "{said:?}");
+    let lines_printed = example.end();
+    assert_eq!((lines_printed[0].as_str(), lines_printed.len()), ("charged order 7", 5), "{lines_printed:?}");
     for packed in ["packed a kettle", "packed tea"] {
-        assert!(said[1..3].contains(&packed.to_owned()), "{said:?}");
+        assert!(lines_printed[1..3].contains(&packed.to_owned()), "{lines_printed:?}");
     }
-    assert_eq!(said[3..], ["shipped order 7", "receipt-7"]);
+    assert_eq!(lines_printed[3..], ["shipped order 7", "receipt-7"]);
 }
 
 #[test]
-fn retry_tries_again_what_may_pass_and_nothing_else() {
+fn retry_repeats_only_retryable_errors() {
     let mut example = Example::start("retry", &[]);
     let again = "Busy: again within 10 ms";
     assert_eq!(example.end(), [again, again, "Ok(\"/news after 3 calls\")", "Err(Gone)"]);
 }
 
 #[test]
-fn limits_keep_order() {
+fn limits_runs_the_jobs_of_a_partition_in_order() {
     let mut example = Example::start("limits", &[]);
     assert_eq!(example.end(), ["change 1", "change 2", "change 3", "mail to ada@example.org"]);
 }
 
 #[test]
-fn ending_writes_the_row_with_the_job() {
-    let mut example = Example::start("ending", &[]);
+fn on_end_writes_the_row_with_the_job() {
+    let mut example = Example::start("on_end", &[]);
     assert_eq!(example.end(), ["order 7 is shipped: true"]);
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a store in memory, a task, and a worker that ends with its jobs.
+//! A store in memory, a task, and a worker that runs until given jobs have ended, for all tests.
 
 use std::time::Duration;
 
@@ -25,22 +25,29 @@ pub(crate) async fn open() -> Redrive {
 pub(crate) async fn work(redrive: &Redrive, worker: TaskWorker, jobs: &[JobId]) -> Summary {
     let ended = async {
         for id in jobs {
-            while !job(redrive, *id).await.state.is_final() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
+            eventually("the job ends", || async { job(redrive, *id).await.state.is_final() }).await;
+        }
+    };
+    worker.run_until(ended).await.expect("the worker runs")
+}
+
+/// Waits until `check` returns true. Panics after 20 seconds, because a test must not hang.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &'static str, check: impl Fn() -> F) {
+    let polls = async {
+        while !check().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     let limit = Duration::from_secs(20);
-    let run = worker.run_until(async { tokio::time::timeout(limit, ended).await.expect("the jobs end") });
-    run.await.expect("the worker works")
+    assert!(tokio::time::timeout(limit, polls).await.is_ok(), "not within {limit:?}: {what}");
 }
 
-/// A job that must be there.
+/// Reads a job, which must exist.
 pub(crate) async fn job(redrive: &Redrive, id: JobId) -> Job {
-    redrive.get(id).await.expect("the store answers").expect("the job is there")
+    redrive.get(id).await.expect("the store answers").expect("the job exists")
 }
 
-/// A job that must have succeeded, as its output.
+/// Reads the output of a job, which must have succeeded.
 pub(crate) async fn output(redrive: &Redrive, id: JobId) -> String {
     let job = job(redrive, id).await;
     assert_eq!(job.state, State::Succeeded, "{:?}", job.last_error);

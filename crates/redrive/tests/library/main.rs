@@ -1,17 +1,21 @@
-//! The library as a program uses it: one module for each part of its face.
+//! Tests of the library through its public API, with one module for each part.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod admit;
 mod batch;
 mod bodies;
+mod children;
 mod clock_changes;
 mod conflict;
 mod context;
-mod ending;
+mod enqueue_middleware;
 mod errors;
 mod events;
+mod examples;
+mod exports;
+mod fixture;
 mod middleware;
-mod operate;
+mod on_end;
+mod operator_actions;
 mod panics;
 mod postgres;
 mod replace;
@@ -19,11 +23,10 @@ mod result;
 mod schedule;
 mod select;
 mod simulated;
-mod stage;
 mod steps;
 mod stores;
 mod testing;
 mod trace;
-mod transact;
-mod trees;
+mod transactions;
+
 mod waits;

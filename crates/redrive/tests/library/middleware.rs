@@ -1,17 +1,17 @@
-//! Middleware runs around attempts, the first one outermost, and may answer in a handler's place.
+//! Middleware runs around attempts, the first one outermost, and can replace the handler.
 
 use std::sync::{Arc, Mutex};
 
 use redrive::{Context, JobError, Middleware, Next, Outcome, Reason, State};
 
-use crate::stage::{Add, job, open, output, work};
+use crate::fixture::{Add, job, open, output, work};
 
-type Heard = Arc<Mutex<Vec<&'static str>>>;
+type CallLog = Arc<Mutex<Vec<&'static str>>>;
 
-struct Named(&'static str, &'static str, Heard);
+struct RecordingMiddleware(&'static str, &'static str, CallLog);
 
 #[async_trait::async_trait]
-impl Middleware for Named {
+impl Middleware for RecordingMiddleware {
     async fn run(&self, cx: Context, next: Next) -> Outcome {
         self.2.lock().unwrap().push(self.0);
         let outcome = next.run(cx).await;
@@ -21,32 +21,32 @@ impl Middleware for Named {
 }
 
 #[tokio::test]
-async fn the_first_one_added_is_the_outermost_wherever_it_is_added() {
+async fn the_first_middleware_is_the_outermost_wherever_it_is_added() {
     let redrive = open().await;
     let id = redrive.enqueue(Add { a: 1, b: 2 }).await.unwrap().id();
-    let heard = Heard::default();
-    let inner = heard.clone();
+    let calls = CallLog::default();
+    let inner = calls.clone();
     let worker = redrive
         .worker()
-        .around(Named("outer in", "outer out", heard.clone()))
+        .middleware(RecordingMiddleware("outer in", "outer out", calls.clone()))
         .on(move |add: Add, _: Context| {
             inner.lock().unwrap().push("handler");
             async move { Ok(add.a + add.b) }
         })
-        .around(Named("inner in", "inner out", heard.clone()));
+        .middleware(RecordingMiddleware("inner in", "inner out", calls.clone()));
     work(&redrive, worker, &[id]).await;
-    assert_eq!(*heard.lock().unwrap(), ["outer in", "inner in", "handler", "inner out", "outer out"]);
+    assert_eq!(*calls.lock().unwrap(), ["outer in", "inner in", "handler", "inner out", "outer out"]);
     assert_eq!(output(&redrive, id).await, "3");
 }
 
 #[tokio::test]
-async fn it_may_answer_itself_and_change_an_outcome() {
+async fn middleware_can_replace_the_handler_and_change_an_outcome() {
     let redrive = open().await;
     let refused = redrive.enqueue(Add { a: 0, b: 0 }).await.unwrap().id();
     let changed = redrive.enqueue(Add { a: 1, b: 0 }).await.unwrap().id();
     let worker = redrive
         .worker()
-        .around(|cx: Context, next: Next| async move {
+        .middleware(|cx: Context, next: Next| async move {
             if cx.job.payload == br#"{"a":0,"b":0}"# {
                 return Outcome::reject("nothing to add");
             }
@@ -56,7 +56,7 @@ async fn it_may_answer_itself_and_change_an_outcome() {
             }
         })
         .on(|add: Add, _: Context| async move {
-            assert_ne!(add.a, 0, "the middleware answers for it");
+            assert_ne!(add.a, 0, "the middleware returns instead of the handler");
             Err(JobError::fail("never mind"))
         });
     work(&redrive, worker, &[refused, changed]).await;

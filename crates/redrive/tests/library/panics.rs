@@ -1,8 +1,8 @@
-//! A panic of a user's code is an error or a failed attempt; the store and the worker continue.
+//! A panic in the caller's code is an error or a failed attempt, and the store and the worker continue.
 
 mod drops;
-mod endings;
 mod hooks;
+mod on_end;
 mod serializers;
 mod transactions;
 
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use redrive::{Backoff, Context, Jitter, JobId, Policy, Redrive, State, TaskWorker};
 
-use crate::stage::{Add, job, work};
+use crate::fixture::{Add, job, work};
 
 /// Three attempts, one right after the other.
-fn quick() -> Policy {
+fn quick_policy() -> Policy {
     let backoff = Backoff::fixed(Duration::ZERO).unwrap();
     Policy { backoff, jitter: Jitter::None, ..Policy::default() }.with_max_attempts(3).unwrap()
 }
@@ -21,7 +21,7 @@ fn quick() -> Policy {
 /// The failed attempts of a job, each as its outcome and its error.
 async fn failures(redrive: &Redrive, id: JobId) -> Vec<(String, String)> {
     let attempts = redrive.attempts(id, 10).await.unwrap();
-    let failure = |entry: redrive_core::Entry| (entry.outcome, entry.error.unwrap_or_default());
+    let failure = |entry: redrive_core::AttemptReport| (entry.outcome, entry.error.unwrap_or_default());
     attempts.into_iter().map(|attempt| failure(attempt.entry)).collect()
 }
 
@@ -29,7 +29,7 @@ fn panicked(error: &str) -> (String, String) {
     ("panic".to_owned(), error.to_owned())
 }
 
-/// Adds a handler to a worker and runs one more job with it, beside `others`: the worker is alive to its end.
+/// Runs one more job beside `others`, which shows that the worker survives their panics.
 async fn work_beside(redrive: &Redrive, worker: TaskWorker, others: &[JobId]) {
     let sound = redrive.enqueue(Add { a: 1, b: 2 }).await.unwrap().id();
     let worker = worker.on(|add: Add, _: Context| async move { Ok(add.a + add.b) });

@@ -1,4 +1,4 @@
-//! What only shows on a server that several nodes share.
+//! Several nodes on one Postgres server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,13 +9,13 @@ use redrive_testkit::servers::Postgres;
 use tokio::time::sleep;
 use tokio_postgres::NoTls;
 
-use crate::stage::{Add, job, output, work};
+use crate::fixture::{Add, job, output, work};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enqueue_in_a_transaction_passes_what_every_other_one_passes() {
+async fn an_enqueue_in_a_transaction_runs_the_enqueue_middleware() {
     let server = Postgres::start();
     let redrive = Redrive::open(&server.address()).await.unwrap();
-    let guarded = redrive.clone().with_enqueue(|job: NewJob| {
+    let guarded = redrive.clone().with_enqueue_middleware(|job: NewJob| {
         if job.queue.as_str() == "closed" {
             return Err(Error::refused("closed for today"));
         }
@@ -27,13 +27,13 @@ async fn an_enqueue_in_a_transaction_passes_what_every_other_one_passes() {
     let id = guarded.enqueue(Add { a: 1, b: 1 }).enqueue_in(&mut transaction).await.unwrap().id();
     let refused = guarded.enqueue(Add { a: 1, b: 1 }).queue("closed").enqueue_in(&mut transaction).await;
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
-    assert!(redrive.get(id).await.unwrap().is_none(), "not before the commit");
+    assert!(redrive.get(id).await.unwrap().is_none(), "the job does not exist before the commit");
     transaction.commit().await.unwrap();
     assert_eq!(job(&redrive, id).await.priority, Priority::MAX);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_share_schedules_and_hear_of_their_edits() {
+async fn nodes_share_schedules_and_their_changes() {
     let server = Postgres::start();
     let nodes =
         [Redrive::open(&server.address()).await.unwrap(), Redrive::open(&server.address()).await.unwrap()];
@@ -57,7 +57,7 @@ async fn nodes_share_schedules_and_hear_of_their_edits() {
     let (one, two, ()) = tokio::join!(work(&nodes[0], time), work(&nodes[1], time), edits);
     let (one, two) = (one.unwrap(), two.unwrap());
     let runs = runs.lock().unwrap().clone();
-    assert!(runs.len() >= 4, "it began within about a second: {runs:?}");
+    assert!(runs.len() >= 4, "the change took effect within about a second: {runs:?}");
     assert!(runs.values().all(|count| *count == 1), "{runs:?}");
     let page = operator.list(Filter::default(), PageRequest::first(1000)).await.unwrap();
     assert!(page.items.len() as u64 >= one.succeeded + two.succeeded);
@@ -84,11 +84,11 @@ async fn an_idle_worker_makes_at_most_two_statements_a_second() {
     let log = log.into_inner().unwrap();
     let statements =
         log.lines().filter(|line| line.contains("execute ") || line.contains("statement: ")).count();
-    assert!(statements > 0, "none was counted: the log has another form");
+    assert!(statements > 0, "no statement was counted: the log has another format");
     assert!(statements <= 2 * 10, "{statements} statements in {watched:?}:\n{log}");
 }
 
-/// Calls `redrive.enqueue` over a connection that is none of redrive's, and says which job it made.
+/// Calls `redrive.enqueue` on a connection of its own, and returns the job.
 async fn enqueue_by_sql(server: &Postgres) -> JobId {
     let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -116,7 +116,7 @@ async fn sql_enqueues_into_a_database_that_was_only_migrated_and_a_worker_runs_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sql_uses_a_default_policy_that_is_there_and_none_that_was_removed() {
+async fn sql_uses_an_existing_default_policy_and_does_not_restore_a_removed_one() {
     let server = Postgres::start();
     let redrive = Redrive::open(&server.address()).await.unwrap();
     let name = "default".parse().unwrap();
@@ -132,6 +132,6 @@ async fn sql_uses_a_default_policy_that_is_there_and_none_that_was_removed() {
     let (client, connection) = tokio_postgres::connect(&server.address(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let error = client.batch_execute("SELECT redrive.enqueue('add')").await.unwrap_err();
-    assert!(error.as_db_error().unwrap().message().contains("there is no policy"), "{error}");
+    assert!(error.as_db_error().unwrap().message().contains("no policy named"), "{error}");
     assert_eq!(policies(), before);
 }

@@ -1,11 +1,11 @@
-//! A result is waited for, and each way of having none is told apart.
+//! Waits for results, and reports each reason why a job has none.
 
 use std::time::Duration;
 
 use redrive::{Context, JobError, JobId, Reason, ResultError, Task};
 use serde::{Deserialize, Serialize};
 
-use crate::stage::{Add, open, work};
+use crate::fixture::{Add, open, work};
 
 /// The same kind as [`Add`] in a later version, whose output is a text.
 #[derive(Serialize, Deserialize)]
@@ -25,7 +25,7 @@ impl Task for Silent {
 }
 
 #[tokio::test]
-async fn it_comes_once_the_job_has_ended() {
+async fn a_result_is_returned_once_the_job_has_ended() {
     let redrive = open().await;
     let soon = Duration::from_millis(60);
     let id = redrive.enqueue(Add { a: 40, b: 2 }).delay(soon).await.unwrap().id();
@@ -44,7 +44,7 @@ async fn it_comes_once_the_job_has_ended() {
 }
 
 #[tokio::test]
-async fn each_way_of_having_none_is_told_apart() {
+async fn each_reason_for_a_missing_result_is_reported() {
     let redrive = open().await;
     let id = redrive.enqueue(Add { a: 1, b: 1 }).await.unwrap().id();
     let dead = redrive.enqueue(Add { a: 0, b: 0 }).await.unwrap().id();
@@ -58,7 +58,7 @@ async fn each_way_of_having_none_is_told_apart() {
     let error = redrive.result::<AddLater>(id).await.unwrap_err();
     assert!(matches!(error, ResultError::Unreadable { kind: "add", .. }), "{error:?}");
     let error = redrive.result::<Silent>(id).await.unwrap_err();
-    assert!(matches!(error, ResultError::OtherKind { asked: "silent", .. }), "{error:?}");
+    assert!(matches!(error, ResultError::WrongKind { expected: "silent", .. }), "{error:?}");
     match redrive.result::<Add>(dead).await.unwrap_err() {
         ResultError::Dead { reason, last_error } => {
             assert_eq!((reason, last_error.as_deref()), (Reason::NotRetryable, Some("nothing to add")));
@@ -73,7 +73,7 @@ async fn each_way_of_having_none_is_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_at_its_timeout_and_the_job_goes_on() {
+async fn a_wait_ends_at_its_timeout_and_the_job_continues() {
     let redrive = open().await;
     let id = redrive.enqueue(Add { a: 1, b: 1 }).await.unwrap().id();
     let began = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Waiting for several things at once: nothing is lost, and a replay chooses what was chosen.
+//! Waits for several signals and sleeps at once: no signal is lost, and a replay makes the same choice.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use redrive::{Context, JobError, JobId, Policy, Redrive, State, StepKind, Task, TaskWorker};
 use serde::{Deserialize, Serialize};
 
-use crate::stage::{Add, job, open, output, work};
-use crate::steps::soon;
+use crate::fixture::{Add, eventually, job, open, output, work};
+use crate::steps::quick_policy;
 use crate::stores::on_every_store;
 
 const MS: Duration = Duration::from_millis(1);
 
 on_every_store!(
     select_returns_the_first_and_leaves_the_others,
-    select_remembers_what_it_chose,
+    select_makes_the_same_choice_at_a_replay,
     select_ends_with_a_sleep,
     plain_select_chooses_the_same_at_each_replay,
     plain_select_of_a_fan_out_and_a_sleep_chooses_the_same_at_each_replay,
     join_waits_for_all_and_is_resumed_by_each,
-    a_malformed_signal_is_set_aside_and_reported,
+    a_signal_that_cannot_be_read_is_skipped_and_reported,
 );
 
 #[derive(Serialize, Deserialize)]
@@ -31,12 +31,12 @@ impl Task for Flow {
     const KIND: &'static str = "select-flow";
     type Output = String;
     fn policy() -> Policy {
-        soon(3)
+        quick_policy(3)
     }
 }
 
 #[derive(Debug)]
-#[allow(dead_code, reason = "what it holds is read in its debug text")]
+#[allow(dead_code, reason = "the values are only read through Debug")]
 enum Next {
     A(u32),
     B(String),
@@ -56,18 +56,18 @@ async fn enqueue(redrive: &Redrive) -> JobId {
     redrive.enqueue(Flow).await.unwrap().id()
 }
 
-/// Waits until a job is in `state` with nothing under way.
-async fn until(redrive: &Redrive, id: JobId, state: State) {
-    while job(redrive, id).await.state != state {
-        tokio::time::sleep(MS).await;
-    }
+/// Waits until a job is in `state`.
+async fn wait_for_state(redrive: &Redrive, id: JobId, state: State) {
+    eventually("the job is in the state", || async { job(redrive, id).await.state == state }).await;
 }
 
-/// Waits until a job waits for something.
-async fn until_it_waits(redrive: &Redrive, id: JobId) {
-    while job(redrive, id).await.awaits.is_none() {
-        tokio::time::sleep(MS).await;
-    }
+/// Waits until a job has a wait condition, or has ended: a busy machine may not see a short wait.
+async fn wait_until_waiting(redrive: &Redrive, id: JobId) {
+    eventually("the job waits", || async {
+        let job = job(redrive, id).await;
+        job.awaits.is_some() || job.state.is_final()
+    })
+    .await;
 }
 
 async fn select_returns_the_first_and_leaves_the_others(redrive: Redrive) {
@@ -79,20 +79,13 @@ async fn select_returns_the_first_and_leaves_the_others(redrive: Redrive) {
         Ok(format!("{first:?} {second:?} {third}"))
     });
     let send = async {
-        until_it_waits(&redrive, id).await;
+        wait_until_waiting(&redrive, id).await;
         redrive.signal(id, "b", &"one").await.unwrap();
-        while redrive
-            .steps(id, 0, 9)
-            .await
-            .unwrap()
-            .iter()
-            .filter(|step| step.kind == StepKind::Selected)
-            .count()
-            < 1
-        {
-            tokio::time::sleep(MS).await;
-        }
-        until_it_waits(&redrive, id).await;
+        eventually("one is selected", || async {
+            redrive.steps(id, 0, 9).await.unwrap().iter().any(|step| step.kind == StepKind::Selected)
+        })
+        .await;
+        wait_until_waiting(&redrive, id).await;
         redrive.signal(id, "a", &7).await.unwrap();
         redrive.signal(id, "b", &"two").await.unwrap();
     };
@@ -100,8 +93,8 @@ async fn select_returns_the_first_and_leaves_the_others(redrive: Redrive) {
     assert_eq!(output(&redrive, id).await, r#""B(\"one\") A(7) two""#);
 }
 
-/// The first attempt fails after the choice; by the second the other signal has come too.
-async fn select_remembers_what_it_chose(redrive: Redrive) {
+/// The first attempt fails after the choice. Before the second one, the other signal arrives too.
+async fn select_makes_the_same_choice_at_a_replay(redrive: Redrive) {
     let id = enqueue(&redrive).await;
     redrive.signal(id, "a", &1).await.unwrap();
     let sender = redrive.clone();
@@ -139,8 +132,8 @@ async fn select_ends_with_a_sleep(redrive: Redrive) {
     assert_eq!(output(&redrive, id).await, "\"Slept\"");
 }
 
-/// `tokio::select!` polls its futures in random order. Here each attempt but the last fails after the choice, and by then
-/// everything else has come as well.
+/// `tokio::select!` polls its futures in random order. Here each attempt except the last fails after the choice, and by then
+/// all other events have happened too.
 async fn plain_select_chooses_the_same_at_each_replay(redrive: Redrive) {
     for round in 0..12 {
         let id = enqueue(&redrive).await;
@@ -160,7 +153,7 @@ async fn plain_select_chooses_the_same_at_each_replay(redrive: Redrive) {
                     tokio::time::sleep(25 * MS).await;
                     return Err(JobError::fail("after the choice"));
                 }
-                // What was not chosen is still there.
+                // The signal that was not chosen is still pending.
                 let (a, b) = tokio::join!(
                     cx.signal::<u32>("a").timeout(MS).into_future(),
                     cx.signal::<String>("b").timeout(MS).into_future(),
@@ -171,7 +164,7 @@ async fn plain_select_chooses_the_same_at_each_replay(redrive: Redrive) {
         });
         let send = async {
             if round % 3 != 0 {
-                until_it_waits(&redrive, id).await;
+                wait_until_waiting(&redrive, id).await;
                 let name = if round % 3 == 1 { "a" } else { "b" };
                 let value = if round % 3 == 1 { serde_json::json!(5) } else { serde_json::json!("y") };
                 redrive.signal(id, name, &value).await.unwrap();
@@ -235,17 +228,20 @@ async fn join_waits_for_all_and_is_resumed_by_each(redrive: Redrive) {
         .on(|add: Add, _: Context| async move { Ok(add.a + add.b) });
     let send = async {
         for (name, value) in [("b", serde_json::json!("x")), ("a", serde_json::json!(5))] {
-            until_it_waits(&redrive, id).await;
+            wait_until_waiting(&redrive, id).await;
             redrive.signal(id, name, &value).await.unwrap();
         }
     };
     let began = Instant::now();
     tokio::join!(work(&redrive, worker, std::slice::from_ref(&id)), send);
     assert_eq!(output(&redrive, id).await, r#""5 x [3]""#);
-    assert!(began.elapsed() < 4_500 * MS, "it was resumed, not found by a look every five seconds");
+    assert!(
+        began.elapsed() < 4_500 * MS,
+        "a signal resumed the job, and not the sweep, which runs every five seconds"
+    );
 }
 
-async fn a_malformed_signal_is_set_aside_and_reported(redrive: Redrive) {
+async fn a_signal_that_cannot_be_read_is_skipped_and_reported(redrive: Redrive) {
     for selects in [false, true] {
         let id = enqueue(&redrive).await;
         let worker = redrive.worker().on(move |_: Flow, cx: Context| async move {
@@ -256,11 +252,11 @@ async fn a_malformed_signal_is_set_aside_and_reported(redrive: Redrive) {
         });
         redrive.signal(id, "a", &"no number").await.unwrap();
         let send = async {
-            until_it_waits(&redrive, id).await;
+            wait_until_waiting(&redrive, id).await;
             let waiting = job(&redrive, id).await;
             let error = waiting.last_error.unwrap_or_default();
-            assert!(error.contains("signal \"a\" was set aside") && error.contains("no number"), "{error}");
-            assert_eq!(waiting.attempt, 0, "it costs no attempt");
+            assert!(error.contains("signal \"a\" was skipped") && error.contains("no number"), "{error}");
+            assert_eq!(waiting.attempt, 0, "the signal costs no attempt");
             redrive.signal(id, "a", &8).await.unwrap();
         };
         tokio::join!(work(&redrive, worker, std::slice::from_ref(&id)), send);
@@ -268,7 +264,7 @@ async fn a_malformed_signal_is_set_aside_and_reported(redrive: Redrive) {
     }
 }
 
-fn names(redrive: &Redrive, kind: u32) -> TaskWorker {
+fn worker_with_long_name(redrive: &Redrive, kind: u32) -> TaskWorker {
     redrive.worker().on(move |_: Flow, cx: Context| async move {
         let long = "x".repeat(300);
         match kind {
@@ -287,7 +283,7 @@ async fn a_name_that_is_too_long_is_rejected_at_once() {
     let redrive = open().await;
     for kind in 0..5 {
         let id = enqueue(&redrive).await;
-        work(&redrive, names(&redrive, kind), &[id]).await;
+        work(&redrive, worker_with_long_name(&redrive, kind), &[id]).await;
         let ended = job(&redrive, id).await;
         let error = ended.last_error.unwrap_or_default();
         assert_eq!((ended.state, ended.attempt), (State::Dead, 1), "{kind}: {error}");
@@ -296,7 +292,7 @@ async fn a_name_that_is_too_long_is_rejected_at_once() {
 }
 
 #[tokio::test]
-async fn errors_name_steps_and_signals_in_plain_words() {
+async fn errors_name_steps_and_signals() {
     let redrive = open().await;
     let id = enqueue(&redrive).await;
     let runs = Arc::new(AtomicU32::new(0));
@@ -310,7 +306,7 @@ async fn errors_name_steps_and_signals_in_plain_words() {
     });
     work(&redrive, worker, &[id]).await;
     let error = job(&redrive, id).await.last_error.unwrap_or_default();
-    assert!(error.contains("step \"charge\"") && error.contains("asks for \"ship\""), "{error}");
+    assert!(error.contains("step \"charge\"") && error.contains("calls \"ship\""), "{error}");
     assert!(!error.contains("StepName"), "{error}");
 }
 
@@ -318,11 +314,11 @@ async fn errors_name_steps_and_signals_in_plain_words() {
 async fn a_select_with_nothing_to_wait_for_is_rejected() {
     let redrive = open().await;
     let id = enqueue(&redrive).await;
-    let worker = redrive
-        .worker()
-        .on(|_: Flow, cx: Context| async move { cx.select(Vec::<redrive::Arm<'_, String>>::new()).await });
+    let worker = redrive.worker().on(|_: Flow, cx: Context| async move {
+        cx.select(Vec::<redrive::SelectArm<'_, String>>::new()).await
+    });
     work(&redrive, worker, &[id]).await;
-    until(&redrive, id, State::Dead).await;
+    wait_for_state(&redrive, id, State::Dead).await;
     let error = job(&redrive, id).await.last_error.unwrap_or_default();
     assert!(error.contains("nothing to wait for"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Handlers that wait for several things, in simulated time on a store whose calls are late, fail and lose their answers: the
-//! same seed gives the same course.
+//! Handlers that wait for several things, in simulated time, on a store whose calls are slow, fail, or lose their results. The
+//! same seed gives the same history.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redrive::{Backoff, Context, JobError, JobId, Policy, Redrive, State, Task, presets};
 use redrive_testkit::ModelStore;
-use redrive_testkit::faulty::{Faults, FaultyStore, Weather};
+use redrive_testkit::faulty_store::{FaultRates, FaultSwitch, FaultyStore};
 use redrive_testkit::simulation::SimulatedClock;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ const SEEDS: u64 = 150;
 
 /// How a flow waits for signals `a` and `b` and for a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-enum Way {
+enum WaitMethod {
     Select,
     PlainSelect,
     Join,
@@ -24,7 +24,7 @@ enum Way {
 
 #[derive(Serialize, Deserialize)]
 struct Flow {
-    way: Way,
+    method: WaitMethod,
     timer_ms: u64,
 }
 
@@ -37,11 +37,11 @@ impl Task for Flow {
     }
 }
 
-/// What the handler came to: what it chose, and what was left of the signals.
+/// Returns the choice of the handler, and the signals that are left.
 async fn flow(flow: Flow, cx: Context) -> Result<Vec<String>, JobError> {
     let timer = Duration::from_millis(flow.timer_ms);
-    let mut seen = match flow.way {
-        Way::Select => {
+    let mut seen = match flow.method {
+        WaitMethod::Select => {
             let chosen = cx
                 .select([
                     cx.signal::<String>("a").map(|value| format!("a{value}")),
@@ -51,12 +51,12 @@ async fn flow(flow: Flow, cx: Context) -> Result<Vec<String>, JobError> {
                 .await?;
             vec![chosen]
         }
-        Way::PlainSelect => tokio::select! {
+        WaitMethod::PlainSelect => tokio::select! {
             a = cx.signal::<String>("a") => vec![format!("a{}", a?)],
             b = cx.signal::<String>("b") => vec![format!("b{}", b?)],
             slept = cx.sleep(timer) => { slept?; vec!["timer".to_owned()] }
         },
-        Way::Join => {
+        WaitMethod::Join => {
             let (a, b, slept) = tokio::join!(
                 cx.signal::<String>("a").into_future(),
                 cx.signal::<String>("b").into_future(),
@@ -66,10 +66,10 @@ async fn flow(flow: Flow, cx: Context) -> Result<Vec<String>, JobError> {
             vec![format!("a{}", a?), format!("b{}", b?), "timer".to_owned()]
         }
     };
-    // The choice is the same at each replay, or this step fails for another name.
+    // If a replay made another choice, this step would have another name and fail.
     cx.step(&format!("after {}", seen.join(" ")), || async { Ok::<_, JobError>(()) }).await?;
     cx.sleep(200 * MS).await?;
-    if flow.way != Way::Join {
+    if flow.method != WaitMethod::Join {
         for name in ["a", "b"] {
             if !seen[0].starts_with(name) {
                 let left = cx.signal::<String>(name).timeout(MS).await?;
@@ -80,17 +80,18 @@ async fn flow(flow: Flow, cx: Context) -> Result<Vec<String>, JobError> {
     Ok(seen)
 }
 
-/// Runs the flows of one seed to their end; says what each came to.
-async fn play(seed: u64) -> Vec<(Way, u64, State, Vec<String>)> {
+/// Runs the flows of one seed to their end, and returns the result of each.
+async fn run_flows(seed: u64) -> Vec<(WaitMethod, u64, State, Vec<String>)> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let calm: Arc<dyn redrive::Backend> = Arc::new(ModelStore::new(SimulatedClock::start()));
-    let faults = Faults { before: 0.03, after: 0.03, late: 0.6, late_by: 8 * MS, wakes_lost: 0.1 };
-    let faulty = FaultyStore::new(calm.clone(), faults, Arc::new(Weather::default()), rng.fork());
-    let (user, node) = (Redrive::on(calm), Redrive::on(Arc::new(faulty)));
+    let reliable: Arc<dyn redrive::Backend> = Arc::new(ModelStore::new(SimulatedClock::start()));
+    let faults =
+        FaultRates { fail_before: 0.03, fail_after: 0.03, delayed: 0.6, delay_max: 8 * MS, lost_wakes: 0.1 };
+    let faulty = FaultyStore::new(reliable.clone(), faults, Arc::new(FaultSwitch::default()), rng.fork());
+    let (user, node) = (Redrive::on(reliable), Redrive::on(Arc::new(faulty)));
     let mut ids = Vec::new();
-    for way in [Way::Select, Way::PlainSelect, Way::Join] {
+    for method in [WaitMethod::Select, WaitMethod::PlainSelect, WaitMethod::Join] {
         let timer_ms = rng.u64(1..60);
-        ids.push((user.enqueue(Flow { way, timer_ms }).await.unwrap().id(), way, timer_ms));
+        ids.push((user.enqueue(Flow { method, timer_ms }).await.unwrap().id(), method, timer_ms));
     }
     let mut signals: Vec<(Duration, JobId, &str)> = ids
         .iter()
@@ -109,37 +110,38 @@ async fn play(seed: u64) -> Vec<(Way, u64, State, Vec<String>)> {
             }
         }
     };
-    let patience = Duration::from_secs(120);
+    let time_limit = Duration::from_secs(120);
     let worker = node.worker().without_schedules().on(flow);
-    let ended =
-        async { tokio::time::timeout(patience, send).await.unwrap_or_else(|_| panic!("seed {seed} hangs")) };
+    let ended = async {
+        tokio::time::timeout(time_limit, send).await.unwrap_or_else(|_| panic!("seed {seed} hangs"))
+    };
     worker.run_until(ended).await.unwrap();
     let mut results = Vec::new();
-    for (id, way, timer_ms) in ids {
+    for (id, method, timer_ms) in ids {
         let job = user.get(id).await.unwrap().unwrap();
-        assert_eq!(job.state, State::Succeeded, "seed {seed}, {way:?}: {:?}", job.last_error);
+        assert_eq!(job.state, State::Succeeded, "seed {seed}, {method:?}: {:?}", job.last_error);
         let output = serde_json::from_slice(&job.output.unwrap_or_default()).unwrap();
-        results.push((way, timer_ms, job.state, output));
+        results.push((method, timer_ms, job.state, output));
     }
     results
 }
 
 #[test]
-fn nothing_is_lost_and_every_replay_chooses_the_same() {
+fn no_signal_is_lost_and_every_replay_makes_the_same_choice() {
     let mut chosen = std::collections::BTreeMap::<String, u32>::new();
     for seed in 0..SEEDS {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        for (way, _, _, seen) in runtime.block_on(play(seed)) {
+        for (method, _, _, seen) in runtime.block_on(run_flows(seed)) {
             let signals = seen.iter().filter(|each| each.starts_with(['a', 'b'])).count();
-            assert_eq!(signals, 2, "seed {seed}, {way:?}: each signal is taken once: {seen:?}");
-            *chosen.entry(format!("{way:?} {}", seen[0])).or_default() += 1;
+            assert_eq!(signals, 2, "seed {seed}, {method:?}: each signal is taken once: {seen:?}");
+            *chosen.entry(format!("{method:?} {}", seen[0])).or_default() += 1;
         }
     }
-    // Everything could come first, and did.
-    for way in ["Select", "PlainSelect"] {
+    // Each of the three came first in at least one flow.
+    for method in ["Select", "PlainSelect"] {
         for first in ["a!", "b!", "timer"] {
-            assert!(chosen.contains_key(&format!("{way} {first}")), "{way} {first}: {chosen:?}");
+            assert!(chosen.contains_key(&format!("{method} {first}")), "{method} {first}: {chosen:?}");
         }
     }
 }

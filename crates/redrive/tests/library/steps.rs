@@ -1,15 +1,16 @@
-//! Steps run once; code that changed its order is noticed; old runs finish under old code.
+//! Steps run once, a changed order of steps is detected, and old runs finish with the old code.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive::{
-    Backoff, Context, Determinism, JobError, JobId, Policy, Reason, Redrive, Redriven, State, Task, presets,
+    Backoff, Context, Determinism, JobError, JobId, Policy, Reason, Redrive, RedriveResult, State, Task,
+    presets,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::stage::{job, open, output, work};
+use crate::fixture::{job, open, output, work};
 
 /// A job with a script: the names of its steps, attempt by attempt.
 #[derive(Clone, Serialize, Deserialize)]
@@ -19,11 +20,11 @@ impl Task for Script {
     const KIND: &'static str = "script";
     type Output = Vec<u32>;
     fn policy() -> Policy {
-        soon(3)
+        quick_policy(3)
     }
 }
 
-/// The same, found wanting when it leaves steps out.
+/// The same, but a handler that leaves out stored steps is rejected.
 #[derive(Clone, Serialize, Deserialize)]
 struct Strict(Vec<Vec<String>>);
 
@@ -31,14 +32,14 @@ impl Task for Strict {
     const KIND: &'static str = "strict";
     type Output = Vec<u32>;
     fn policy() -> Policy {
-        soon(3)
+        quick_policy(3)
     }
     fn determinism() -> Determinism {
         Determinism::Strict
     }
 }
 
-/// The same, with steps found by name.
+/// The same, but steps are found by name.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loose(Vec<Vec<String>>);
 
@@ -46,19 +47,19 @@ impl Task for Loose {
     const KIND: &'static str = "loose";
     type Output = Vec<u32>;
     fn policy() -> Policy {
-        soon(3)
+        quick_policy(3)
     }
     fn determinism() -> Determinism {
         Determinism::BestEffort
     }
 }
 
-pub(crate) fn soon(attempts: u32) -> Policy {
+pub(crate) fn quick_policy(attempts: u32) -> Policy {
     let backoff = Backoff::fixed(Duration::from_millis(1)).unwrap();
     presets::once().with_max_attempts(attempts).unwrap().with_backoff(backoff)
 }
 
-/// Counts what runs; a step's value is how many had run.
+/// Records the steps that run. The result of a step is the number of steps that have run.
 #[derive(Default)]
 struct Runs(Mutex<Vec<String>>);
 
@@ -70,8 +71,8 @@ impl Runs {
     }
 }
 
-/// Plays the script of the attempt; all but the last attempt fail at their end.
-async fn play(script: Vec<Vec<String>>, cx: Context, runs: Arc<Runs>) -> Result<Vec<u32>, JobError> {
+/// Runs the steps of the attempt. Every attempt except the last fails at its end.
+async fn run_script(script: Vec<Vec<String>>, cx: Context, runs: Arc<Runs>) -> Result<Vec<u32>, JobError> {
     let attempt = cx.job.attempt as usize;
     let mut values = Vec::new();
     for name in &script[attempt - 1] {
@@ -80,32 +81,33 @@ async fn play(script: Vec<Vec<String>>, cx: Context, runs: Arc<Runs>) -> Result<
     if attempt < script.len() { Err(JobError::fail("not yet")) } else { Ok(values) }
 }
 
-/// What a script's job came to, and what ran.
+/// Runs a job with this script, and returns the job and the steps that ran.
 async fn check<T: Task<Output = Vec<u32>> + Clone>(
-    make: fn(Vec<Vec<String>>) -> T,
-    open_up: fn(T) -> Vec<Vec<String>>,
+    new_task: fn(Vec<Vec<String>>) -> T,
+    script_of: fn(T) -> Vec<Vec<String>>,
     script: &[&[&str]],
 ) -> (redrive::Job, Vec<String>) {
     let redrive = open().await;
     let script = script.iter().map(|names| names.iter().map(|name| name.to_string()).collect()).collect();
-    let id = redrive.enqueue(make(script)).await.unwrap().id();
+    let id = redrive.enqueue(new_task(script)).await.unwrap().id();
     let runs = Arc::new(Runs::default());
     let seen = runs.clone();
-    let worker = redrive.worker().on(move |task: T, cx: Context| play(open_up(task), cx, runs.clone()));
+    let worker =
+        redrive.worker().on(move |task: T, cx: Context| run_script(script_of(task), cx, runs.clone()));
     work(&redrive, worker, &[id]).await;
     let ran = seen.0.lock().unwrap().clone();
     (job(&redrive, id).await, ran)
 }
 
 #[tokio::test]
-async fn a_remembered_step_does_not_run_again() {
+async fn a_stored_step_does_not_run_again() {
     let (job, ran) = check(Script, |task| task.0, &[&["a"], &["a", "b"], &["a", "b", "c"]]).await;
     assert_eq!((job.state, ran), (State::Succeeded, vec!["a".into(), "b".into(), "c".into()]));
     assert_eq!(job.output.as_deref(), Some(&b"[1,2,3]"[..]));
 }
 
 #[tokio::test]
-async fn another_order_is_noticed_and_named() {
+async fn a_changed_order_is_an_error_that_names_the_steps() {
     let (job, _) = check(Script, |task| task.0, &[&["a", "b"], &["b", "a"], &["b", "a"]]).await;
     assert_eq!((job.state, job.reason), (State::Dead, Some(Reason::AttemptsExhausted)));
     let error = job.last_error.unwrap();
@@ -113,7 +115,7 @@ async fn another_order_is_noticed_and_named() {
 }
 
 #[tokio::test]
-async fn steps_that_are_left_out_are_let_be_unless_strict() {
+async fn steps_that_are_left_out_are_ignored_unless_strict() {
     let script: &[&[&str]] = &[&["a", "b"], &["a"]];
     let (job, _) = check(Script, |task| task.0, script).await;
     assert_eq!(job.state, State::Succeeded);
@@ -126,7 +128,11 @@ async fn steps_that_are_left_out_are_let_be_unless_strict() {
 async fn best_effort_finds_steps_by_name_and_runs_the_rest() {
     let (job, ran) = check(Loose, |task| task.0, &[&["a", "b"], &["new", "b", "a"]]).await;
     assert_eq!(job.state, State::Succeeded);
-    assert_eq!(ran, ["a", "b", "new", "b", "a"].map(String::from), "what stands before is not found again");
+    assert_eq!(
+        ran,
+        ["a", "b", "new", "b", "a"].map(String::from),
+        "a step before the current place is not found again"
+    );
     let (job, ran) = check(Loose, |task| task.0, &[&["a", "b"], &["b", "new"]]).await;
     assert_eq!((job.state, ran), (State::Succeeded, ["a", "b", "new"].map(String::from).to_vec()));
 }
@@ -138,12 +144,12 @@ impl Task for Saga {
     const KIND: &'static str = "saga";
     type Output = String;
     fn policy() -> Policy {
-        soon(5)
+        quick_policy(5)
     }
 }
 
 #[tokio::test]
-async fn a_failure_for_good_is_remembered_and_a_passing_one_is_not() {
+async fn a_rejection_is_stored_and_a_failure_is_not() {
     let redrive = open().await;
     let id = redrive.enqueue(Saga).await.unwrap().id();
     let calls = Arc::new([const { AtomicU32::new(0) }; 2]);
@@ -174,7 +180,7 @@ async fn a_failure_for_good_is_remembered_and_a_passing_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_step_that_returns_too_much_is_rejected_by_name() {
+async fn an_oversized_result_is_rejected_with_the_name_of_its_step() {
     let redrive = open().await;
     let id = redrive.enqueue(Saga).await.unwrap().id();
     let worker = redrive.worker().on(|_: Saga, cx: Context| async move {
@@ -195,33 +201,33 @@ where
     work(redrive, redrive.worker().on(handler), &[id]).await;
 }
 
-async fn named(cx: &Context, name: &str) -> Result<String, JobError> {
+async fn named_step(cx: &Context, name: &str) -> Result<String, JobError> {
     cx.step(name, || async { Ok::<_, JobError>(name.to_owned()) }).await
 }
 
 /// The code as it is after the change.
-async fn changed(cx: &Context) -> Result<String, JobError> {
+async fn run_changed_code(cx: &Context) -> Result<String, JobError> {
     if cx.version("reserve first", 1..=2).await? >= 2 {
-        named(cx, "reserve").await?;
+        named_step(cx, "reserve").await?;
     }
-    named(cx, "charge").await?;
-    named(cx, "ship").await
+    named_step(cx, "charge").await?;
+    named_step(cx, "ship").await
 }
 
 #[tokio::test]
-async fn an_old_run_finishes_under_old_code_and_a_new_one_under_new() {
+async fn an_old_run_uses_the_old_version_and_a_new_run_the_new_one() {
     let redrive = open().await;
     let old = redrive.enqueue(Saga).await.unwrap().id();
     run(&redrive, old, |_, cx| async move {
-        named(&cx, "charge").await?;
+        named_step(&cx, "charge").await?;
         Err(JobError::reject("crashed here"))
     })
     .await;
-    assert_eq!(redrive.retry_dead(old).await.unwrap(), Redriven::Done);
+    assert_eq!(redrive.redrive_job(old).await.unwrap(), RedriveResult::Done);
     let new = redrive.enqueue(Saga).await.unwrap().id();
-    run(&redrive, new, |_, cx| async move { changed(&cx).await }).await;
-    work(&redrive, redrive.worker().on(|_: Saga, cx: Context| async move { changed(&cx).await }), &[old])
-        .await;
+    for id in [new, old] {
+        run(&redrive, id, |_, cx| async move { run_changed_code(&cx).await }).await;
+    }
     let names =
         |steps: Vec<redrive::Step>| steps.into_iter().map(|step| step.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(redrive.steps(old, 0, 9).await.unwrap()), ["charge", "ship"]);
@@ -232,37 +238,37 @@ async fn an_old_run_finishes_under_old_code_and_a_new_one_under_new() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_no_longer_asked_for_is_passed_over_and_one_out_of_range_rejected() {
+async fn a_version_that_is_no_longer_used_is_skipped_and_one_out_of_range_is_rejected() {
     let redrive = open().await;
     let ids = [redrive.enqueue(Saga).await.unwrap().id(), redrive.enqueue(Saga).await.unwrap().id()];
     for id in ids {
         run(&redrive, id, |_, cx| async move {
             cx.version("one", 1..=1).await?;
-            named(&cx, "charge").await?;
+            named_step(&cx, "charge").await?;
             Err(JobError::reject("crashed here"))
         })
         .await;
         redrive.pause_job(id).await.unwrap();
     }
-    redrive.retry_dead(ids[0]).await.unwrap();
-    run(&redrive, ids[0], |_, cx| async move { named(&cx, "charge").await }).await;
+    redrive.redrive_job(ids[0]).await.unwrap();
+    run(&redrive, ids[0], |_, cx| async move { named_step(&cx, "charge").await }).await;
     assert_eq!(output(&redrive, ids[0]).await, "\"charge\"");
-    redrive.retry_dead(ids[1]).await.unwrap();
+    redrive.redrive_job(ids[1]).await.unwrap();
     run(&redrive, ids[1], |_, cx| async move { cx.version("one", 2..=3).await.map(|_| String::new()) }).await;
     let error = job(&redrive, ids[1]).await.last_error.unwrap();
     assert!(error.contains("version 1") && error.contains("2 to 3"), "{error}");
 }
 
 #[tokio::test]
-async fn a_redrive_goes_on_and_one_afresh_starts_over() {
+async fn a_redrive_keeps_the_steps_and_a_redrive_from_start_runs_them_again() {
     let redrive = open().await;
     let id = redrive.enqueue(Saga).await.unwrap().id();
     let runs = Arc::new(Runs::default());
-    for (drive, ran) in [(None, 1), (Some(false), 1), (Some(true), 2)] {
-        match drive {
+    for (from_start, ran) in [(None, 1), (Some(false), 1), (Some(true), 2)] {
+        match from_start {
             None => {}
-            Some(false) => assert_eq!(redrive.retry_dead(id).await.unwrap(), Redriven::Done),
-            Some(true) => assert_eq!(redrive.retry_dead_from_start(id).await.unwrap(), Redriven::Done),
+            Some(false) => assert_eq!(redrive.redrive_job(id).await.unwrap(), RedriveResult::Done),
+            Some(true) => assert_eq!(redrive.redrive_from_start(id).await.unwrap(), RedriveResult::Done),
         }
         let runs_now = runs.clone();
         run(&redrive, id, move |_, cx| {
@@ -273,6 +279,6 @@ async fn a_redrive_goes_on_and_one_afresh_starts_over() {
             }
         })
         .await;
-        assert_eq!(runs.0.lock().unwrap().len(), ran, "{drive:?}");
+        assert_eq!(runs.0.lock().unwrap().len(), ran, "{from_start:?}");
     }
 }

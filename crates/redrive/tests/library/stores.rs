@@ -1,4 +1,4 @@
-//! The same test on every store.
+//! Runs a test on every store.
 
 /// Runs `async fn $name(redrive: Redrive)` as a test on SQLite, Postgres and Redis.
 macro_rules! on_every_store {
@@ -6,7 +6,7 @@ macro_rules! on_every_store {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                super::$name(crate::stage::open().await).await;
+                super::$name(crate::fixture::open().await).await;
             })+
         }
         mod postgres {

@@ -1,4 +1,4 @@
-//! The harness for tests of programs, tested.
+//! Tests of the test harness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use redrive::testing::Harness;
 use redrive::{
-    Backoff, Context, End, Error, Jitter, JobError, NewJob, Outcome, Policy, Priority, Schedule,
+    Backoff, Context, EndedJob, Error, Jitter, JobError, NewJob, Outcome, Policy, Priority, Schedule,
     SqliteTransaction, State, Task,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::stage::Add;
+use crate::fixture::Add;
 
-/// What its attempt shall come to.
+/// What the handler does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Try {
     Work,
@@ -50,7 +50,7 @@ fn harness() -> (Harness, Arc<AtomicU32>) {
                     Try::Snooze => Ok(8),
                     Try::More(0) => Ok(0),
                     Try::More(n) => {
-                        // While it takes its time, the worker looks for more and finds nothing.
+                        // Meanwhile the worker claims again and finds no job.
                         tokio::time::sleep(Duration::from_millis(20)).await;
                         cx.redrive().enqueue(Try::More(n - 1)).queue("more").await?;
                         Ok(n)
@@ -63,12 +63,12 @@ fn harness() -> (Harness, Arc<AtomicU32>) {
 }
 
 #[tokio::test]
-async fn a_task_is_run_once_and_says_what_came_of_it() {
+async fn run_makes_one_attempt_and_returns_its_result() {
     let (harness, calls) = harness();
     let ran = harness.run(Try::Work).await;
     assert_eq!((ran.output(), ran.job.attempt), (7, 1));
     assert_eq!(ran.outcome, Some(Outcome::Done(Some(b"7".to_vec()))));
-    // It is due again at once, and yet it is called once.
+    // The job is due again at once, but the handler is called only once.
     let ran = harness.run(Try::Fail).await;
     assert_eq!(calls.load(Ordering::SeqCst), 2);
     assert_eq!((ran.outcome, ran.job.attempt), (Some(Outcome::fail("no")), 1));
@@ -80,7 +80,7 @@ async fn a_task_is_run_once_and_says_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn a_queue_is_drained_with_what_its_jobs_enqueue_and_no_other() {
+async fn a_drain_runs_the_jobs_of_one_queue_and_those_that_they_enqueue() {
     let (harness, calls) = harness();
     for queue in ["more", "other"] {
         harness.redrive().enqueue(Try::More(5)).queue(queue).await.unwrap();
@@ -90,11 +90,11 @@ async fn a_queue_is_drained_with_what_its_jobs_enqueue_and_no_other() {
     assert_eq!((summary.succeeded, calls.load(Ordering::SeqCst)), (6, 6));
     harness.assert_enqueued::<Try>(|task| matches!(task, Try::More(5))).await;
     harness.assert_enqueued::<Add>(|add| add.a == 1).await;
-    assert_eq!(harness.drain("more").await.claimed, 0, "nothing is left, and it ends");
+    assert_eq!(harness.drain("more").await.claimed, 0, "no job is left, and the drain ends");
 }
 
 #[tokio::test]
-async fn a_wait_ends_when_the_clock_says_so() {
+async fn a_snoozed_job_runs_when_the_clock_reaches_its_due_time() {
     let (harness, calls) = harness();
     let id = harness.redrive().enqueue(Try::Snooze).await.unwrap().id();
     harness.drain("default").await;
@@ -121,10 +121,10 @@ async fn schedules_follow_the_clock_too() {
 }
 
 #[tokio::test]
-async fn what_is_enqueued_is_shown_oldest_first_and_through_the_middleware() {
+async fn enqueued_tasks_are_listed_oldest_first_and_run_the_middleware() {
     let (harness, _) = harness();
     let urgent = |job: NewJob| Ok(NewJob { priority: Priority::MAX, ..job });
-    let harness = harness.with_redrive(|redrive| redrive.with_enqueue(urgent));
+    let harness = harness.with_redrive(|redrive| redrive.with_enqueue_middleware(urgent));
     let adds = [Add { a: 1, b: 0 }, Add { a: 2, b: 0 }];
     harness.redrive().enqueue_all(adds.clone()).await.unwrap();
     assert_eq!(harness.enqueued::<Add>().await, adds);
@@ -133,8 +133,8 @@ async fn what_is_enqueued_is_shown_oldest_first_and_through_the_middleware() {
 }
 
 #[tokio::test]
-#[should_panic(expected = r#"no add that was asked for is enqueued; there are: [{"a":1,"b":0}]"#)]
-async fn an_assertion_that_fails_shows_what_is_there() {
+#[should_panic(expected = r#"no enqueued add matches; the enqueued ones are: [{"a":1,"b":0}]"#)]
+async fn a_failed_assertion_lists_the_enqueued_tasks() {
     let (harness, _) = harness();
     harness.redrive().enqueue(Add { a: 1, b: 0 }).await.unwrap();
     harness.assert_enqueued::<Add>(|add| add.a == 2).await;
@@ -142,27 +142,28 @@ async fn an_assertion_that_fails_shows_what_is_there() {
 
 #[tokio::test]
 #[should_panic(expected = r#"add is enqueued and should not be: [{"a":1,"b":0}]"#)]
-async fn a_refutation_that_fails_shows_what_is_there() {
+async fn a_failed_refutation_lists_the_enqueued_tasks() {
     let (harness, _) = harness();
     harness.redrive().enqueue(Add { a: 1, b: 0 }).await.unwrap();
     harness.refute_enqueued::<Add>(|add| add.a == 1).await;
 }
 
-/// A harness whose worker writes a row with the end of each task, unless the row is there.
-async fn with_ending() -> Harness {
+/// A harness whose on_end closure inserts a row for each task, which fails if the row exists.
+async fn harness_with_on_end() -> Harness {
     let harness = Harness::new(|worker| {
-        let write = |tx: &mut SqliteTransaction<'_, '_, '_>, task: &Try, end: &End| -> Result<(), Error> {
-            let row = (format!("{task:?}"), end.state.name());
-            tx.connection().execute("INSERT INTO ends (task, state) VALUES (?1, ?2)", row)?;
-            Ok(())
-        };
+        let write =
+            |tx: &mut SqliteTransaction<'_, '_, '_>, task: &Try, end: &EndedJob| -> Result<(), Error> {
+                let row = (format!("{task:?}"), end.state.name());
+                tx.connection().execute("INSERT INTO ends (task, state) VALUES (?1, ?2)", row)?;
+                Ok(())
+            };
         let handle = |task: Try, _: Context| async move {
             match task {
                 Try::Work => Ok(7),
                 _ => Err(JobError::reject("no")),
             }
         };
-        worker.on(handle).ending(write)
+        worker.on(handle).on_end(write)
     });
     let table = "CREATE TABLE ends (task TEXT PRIMARY KEY, state TEXT)";
     harness.redrive().transact(move |tx| Ok(tx.connection().execute_batch(table)?)).await.unwrap();
@@ -179,8 +180,8 @@ async fn ends(harness: &Harness) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn transactions_and_endings_work_as_in_the_program() {
-    let harness = with_ending().await;
+async fn transactions_and_on_end_closures_work_as_in_the_program() {
+    let harness = harness_with_on_end().await;
     let task = harness.redrive().enqueue(Try::Work).queue("later").prepare().await.unwrap();
     harness.redrive().transact(move |tx| tx.enqueue(&task)).await.unwrap();
     harness.assert_enqueued::<Try>(|task| matches!(task, Try::Work)).await;
@@ -193,10 +194,10 @@ async fn transactions_and_endings_work_as_in_the_program() {
 }
 
 #[tokio::test]
-async fn an_ending_that_fails_fails_the_attempt_and_the_harness_goes_on() {
-    let harness = with_ending().await;
+async fn an_on_end_closure_that_fails_fails_the_attempt_and_the_harness_continues() {
+    let harness = harness_with_on_end().await;
     harness.run(Try::Work).await;
-    // The row is there already.
+    // The row exists already.
     let ran = harness.run(Try::Work).await;
     assert!(!ran.job.state.is_final() && ran.job.attempt == 1, "{:?}", ran.job);
     let error = ran.job.last_error.unwrap();

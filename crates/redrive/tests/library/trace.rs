@@ -1,4 +1,4 @@
-//! The span of an enqueue and the one around the handler name the same trace.
+//! The spans of an enqueue and of its handler have the same trace id.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,15 +7,15 @@ use redrive::{Context, Enqueue, Error, Redrive};
 use serde_json::Value;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use crate::stage::{Add, job, open, work};
+use crate::fixture::{Add, job, open, work};
 
 /// A `traceparent` that no other test uses, and its trace's id.
-fn foreign() -> (String, String) {
+fn new_traceparent() -> (String, String) {
     let id = uuid::Uuid::now_v7().simple().to_string();
     (format!("00-{id}-b7ad6b7169203331-01"), id)
 }
 
-/// What was written to a log, shared by its writers.
+/// The text of a log, shared by its writers.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -30,7 +30,7 @@ impl Write for Log {
 }
 
 impl Log {
-    /// The one of this process: whether a span is on is remembered for all threads.
+    /// The log of this process. There is only one, because tracing caches for all threads whether a span is enabled.
     fn shared() -> &'static Self {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
@@ -46,7 +46,7 @@ impl Log {
         })
     }
 
-    /// How many spans of a name belong to a trace.
+    /// The number of spans with this name that belong to a trace.
     fn count(&self, span: &str, trace: &str) -> usize {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -55,7 +55,7 @@ impl Log {
     }
 }
 
-/// Enqueues as told, and runs what there is.
+/// Enqueues a task with the options of `enqueue`, and runs its job.
 async fn run(enqueue: impl Fn(Enqueue) -> Enqueue) -> (Redrive, redrive::JobId, &'static Log) {
     let log = Log::shared();
     let redrive = open().await;
@@ -70,33 +70,33 @@ async fn run(enqueue: impl Fn(Enqueue) -> Enqueue) -> (Redrive, redrive::JobId, 
 }
 
 #[tokio::test]
-async fn a_job_without_a_trace_is_one_and_its_children_belong_to_it() {
+async fn a_job_without_a_trace_starts_one_that_the_jobs_of_its_handler_join() {
     let (redrive, id, log) = run(|enqueue| enqueue).await;
     let own = id.0.simple().to_string();
     assert_eq!((log.count("enqueue", &own), log.count("handle", &own)), (2, 1));
-    assert_eq!(job(&redrive, id).await.metadata, None, "it carries nothing for that");
+    assert_eq!(job(&redrive, id).await.metadata, None, "the trace is not stored");
 }
 
 #[tokio::test]
-async fn a_trace_that_the_caller_gives_is_used() {
-    let (text, trace) = foreign();
+async fn the_trace_of_the_caller_is_used() {
+    let (text, trace) = new_traceparent();
     let with_metadata = |enqueue: Enqueue| enqueue.metadata(r#"{"user":7}"#).traceparent(&text);
     let (redrive, id, log) = run(with_metadata).await;
     assert_eq!((log.count("enqueue", &trace), log.count("handle", &trace)), (2, 1));
     let kept = format!(r#"{{"traceparent":"{text}","user":7}}"#);
     assert_eq!(job(&redrive, id).await.metadata, Some(kept));
 
-    let (text, trace) = foreign();
+    let (text, trace) = new_traceparent();
     let in_metadata = |enqueue: Enqueue| enqueue.metadata(format!(r#"{{"traceparent":"{text}"}}"#));
     let (_, _, log) = run(in_metadata).await;
     assert_eq!((log.count("enqueue", &trace), log.count("handle", &trace)), (2, 1));
 }
 
 #[tokio::test]
-async fn each_job_of_a_batch_is_named_with_its_trace() {
+async fn each_job_of_a_batch_is_logged_with_its_trace() {
     let log = Log::shared();
     let redrive = open().await;
-    let (text, trace) = foreign();
+    let (text, trace) = new_traceparent();
     redrive.enqueue_all([redrive.enqueue(Add { a: 1, b: 0 }).traceparent(&text)]).await.unwrap();
     let lines = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let named = lines.lines().filter(|line| line.contains(&trace)).count();
@@ -104,12 +104,12 @@ async fn each_job_of_a_batch_is_named_with_its_trace() {
 }
 
 #[tokio::test]
-async fn metadata_that_cannot_carry_one_is_left_alone_and_said_so() {
+async fn a_trace_cannot_be_added_to_metadata_that_is_not_json() {
     let redrive = open().await;
     let plain = redrive.enqueue(Add { a: 1, b: 0 }).metadata("my own words").await.unwrap().id();
     assert_eq!(job(&redrive, plain).await.metadata.as_deref(), Some("my own words"));
     let refused =
-        redrive.enqueue(Add { a: 1, b: 0 }).metadata("my own words").traceparent(&foreign().0).await;
+        redrive.enqueue(Add { a: 1, b: 0 }).metadata("my own words").traceparent(&new_traceparent().0).await;
     match refused {
         Err(Error::Invalid(invalid)) => assert_eq!(invalid.field, "traceparent"),
         other => panic!("{other:?}"),

@@ -1,8 +1,8 @@
-//! What an application writes and what it enqueues is there together, or not at all.
+//! The application's writes and its enqueues are committed together, or not at all.
 
 use redrive::{Context, EnqueuedJob, Error, Redrive, State};
 
-use crate::stage::{Add, job, open, work};
+use crate::fixture::{Add, job, open, work};
 
 async fn with_table() -> Redrive {
     let redrive = open().await;
@@ -21,7 +21,7 @@ async fn orders(redrive: &Redrive) -> i64 {
     counted.await.unwrap()
 }
 
-/// Adds an order and a job, and then fails if it is told to.
+/// Adds an order and a job, and then fails if `fails` is set.
 async fn order(redrive: &Redrive, id: i64, fails: bool) -> Result<EnqueuedJob, Error> {
     let add = redrive.enqueue(Add { a: 1, b: 2 }).queue("orders").prepare().await?;
     let ordered = redrive.transact(move |tx| {
@@ -33,7 +33,7 @@ async fn order(redrive: &Redrive, id: i64, fails: bool) -> Result<EnqueuedJob, E
 }
 
 #[tokio::test]
-async fn both_are_there_or_neither() {
+async fn the_order_and_the_job_are_committed_together_or_not_at_all() {
     let redrive = with_table().await;
     let error = order(&redrive, 1, true).await.unwrap_err();
     assert!(error.to_string().contains("no stock"), "{error}");
@@ -46,14 +46,14 @@ async fn both_are_there_or_neither() {
 }
 
 #[tokio::test]
-async fn one_that_fails_takes_no_other_with_it() {
+async fn a_transaction_that_fails_does_not_affect_others() {
     let redrive = with_table().await;
     let mut calls = tokio::task::JoinSet::new();
     for id in 0..40 {
         let redrive = redrive.clone();
         calls.spawn(async move { order(&redrive, id, id % 2 == 0).await.is_ok() });
     }
-    let well = calls.join_all().await.into_iter().filter(|well| *well).count();
+    let succeeded = calls.join_all().await.into_iter().filter(|succeeded| *succeeded).count();
     let stats = redrive.backend().stats().await.unwrap();
-    assert_eq!((well, orders(&redrive).await, stats.in_state(State::Pending)), (20, 20, 20));
+    assert_eq!((succeeded, orders(&redrive).await, stats.in_state(State::Pending)), (20, 20, 20));
 }

@@ -1,38 +1,43 @@
-//! A disk that takes no more: an error that says so, and everything acknowledged is there afterwards.
+//! A full disk: enqueues fail with an error that says so, and no acknowledged job is lost.
 
 use std::path::Path;
 use std::process::Command;
 
 use redrive_core::{JobId, Kind, NewJob, Store, StoreError, catalog};
 use redrive_store_sqlite::{Options, SqliteStore};
-use redrive_testkit::checks::{End, nothing_lost};
+use redrive_testkit::checks::{FinalState, nothing_lost};
 
-use crate::child;
-use crate::victim::work;
+use super::child;
+use crate::{process, workload};
 
-/// Kilobytes that a file of the child may have, as bash counts them.
+/// The file size limit of the child, in kilobytes.
 const FILE_KBYTES_MAX: u32 = 2_000;
 
 pub(crate) fn full_disk() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The limit makes writes fail as a full disk does; the signal that comes with it is ignored, as on a full disk there
-    // is none.
-    let script = format!("trap '' XFSZ; ulimit -f {FILE_KBYTES_MAX}; exec \"$0\" child fill \"$1\" 0");
+    // The limit makes writes fail like a full disk. The signal that comes with it is ignored, because a full disk sends
+    // none.
+    let script = format!("trap '' XFSZ; ulimit -f {FILE_KBYTES_MAX}; exec \"$@\"");
     let status = Command::new("bash")
         .args(["-c", &script])
+        .arg("bash")
         .arg(std::env::current_exe().expect("this program"))
+        .args([process::CHILD, super::SUITE, "fill"])
         .arg(folder.path())
+        .arg("0")
         .status()
         .expect("bash runs");
-    assert!(status.success(), "the child must see an error, not die of it");
+    assert!(status.success(), "the child must get an error and not crash");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(check(folder.path()));
 }
 
-/// The child: enqueues until it is refused, then sees that reading still works.
+/// The child process: enqueues until an enqueue fails, then checks that reads still work.
 pub(crate) async fn fill(folder: &Path) {
     let (store, _) = child::open(folder);
-    let policy = catalog::put_inline(&store, &work::policy()).await.expect("stored");
+    let policy = catalog::put_inline(&store, &workload::policy(), redrive_core::Timestamp::default())
+        .await
+        .expect("stored");
     let error = loop {
         let kind = Kind::new("full").expect("legal");
         let job = NewJob::new(JobId(uuid::Uuid::now_v7()), kind, policy.clone(), vec![7; 20_000]);
@@ -42,18 +47,21 @@ pub(crate) async fn fill(folder: &Path) {
         }
     };
     assert!(matches!(error, StoreError::Full(_) | StoreError::Unavailable(_)), "{error:?}");
-    store.stats().await.expect("reading needs no room");
+    store.stats().await.expect("reads need no space");
 }
 
 async fn check(folder: &Path) {
     let (store, history) = child::open(folder);
-    let end = End::of(&store, &history).await.expect("the store can be read");
+    let end = FinalState::read(&store, &history).await.expect("the store can be read");
     assert!(end.jobs.len() > 20, "only {} jobs were accepted", end.jobs.len());
     nothing_lost(&history, &end).unwrap_or_else(|violation| panic!("{violation}"));
     drop(store);
-    let store = SqliteStore::open(folder.join("redrive.db"), Options::default()).expect("it opens again");
-    let policy = catalog::put_inline(&store, &work::policy()).await.expect("there is room again");
+    let store =
+        SqliteStore::open(folder.join("redrive.db"), Options::default()).expect("the store opens again");
+    let policy = catalog::put_inline(&store, &workload::policy(), redrive_core::Timestamp::default())
+        .await
+        .expect("there is space again");
     let job =
         NewJob::new(JobId(uuid::Uuid::now_v7()), Kind::new("full").expect("legal"), policy, vec![7; 20_000]);
-    store.enqueue(vec![job]).await.expect("there is room again");
+    store.enqueue(vec![job]).await.expect("there is space again");
 }

@@ -1,18 +1,18 @@
-//! A worker that is paused for longer than its lease, heartbeats and all, wakes up and finds itself shut out.
+//! A worker that stops for longer than its lease, including its heartbeats, cannot settle its job afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redrive_core::{JobId, Kind, Lease, NewJob, Outcome, State, Store, WorkerId, catalog};
-use redrive_testkit::checks::{End, check_all};
-use redrive_testkit::history::Happening;
-use redrive_testkit::{History, Recorded};
-use redrive_worker::{Context, Pulse, Settings, Worker};
+use redrive_testkit::checks::{FinalState, check_all};
+use redrive_testkit::history::HistoryEvent;
+use redrive_testkit::{History, RecordingStore};
+use redrive_worker::{Context, HeartbeatSource, Settings, Worker};
 use tokio_util::sync::CancellationToken;
 
-use crate::child;
-use crate::victim::work::{self, LEASE};
+use super::child;
+use crate::workload::{self, LEASE};
 
 pub(crate) fn paused_worker() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -23,57 +23,52 @@ pub(crate) fn paused_worker() {
         let (store, stop) = (store.clone(), stop.clone());
         move || runtime().block_on(work(store, "frozen", freeze_once(), stop))
     });
-    let awake = std::thread::spawn({
+    let other = std::thread::spawn({
         let (store, stop) = (store.clone(), stop.clone());
         move || {
-            // The other one is to have the job first.
+            // The frozen worker must claim the job first.
             std::thread::sleep(LEASE / 2);
-            runtime().block_on(work(store, "awake", |_: Context| take_time(), stop));
+            runtime().block_on(work(store, "other", |_: Context| take_time(), stop));
         }
     });
     let first = Lease { id, epoch: 1 };
-    let shut_out = wait_for(&history, |happening| *happening == Happening::ShutOut(first));
-    wait_for(
-        &history,
-        |happening| matches!(happening, Happening::Settled(settled) if settled.led_to.is_final()),
-    );
+    let shut_out = wait_for(&history, |event| *event == HistoryEvent::LeaseLost(first));
+    wait_for(&history, |event| matches!(event, HistoryEvent::Settled(settled) if settled.led_to.is_final()));
     stop.cancel();
-    frozen.join().expect("the frozen worker ends in good order");
-    awake.join().expect("the other worker ends in good order");
-    assert!(
-        shut_out,
-        "STALE-SHUT-OUT: the worker that was paused was not shut out\n{:?}",
-        history.of_job(id)
-    );
+    frozen.join().expect("the frozen worker shuts down cleanly");
+    other.join().expect("the other worker shuts down cleanly");
+    assert!(shut_out, "STALE-SHUT-OUT: the paused worker was not shut out\n{:?}", history.describe_job(id));
     runtime().block_on(check(&store, &history, id));
 }
 
-/// One thread for everything: a handler that blocks it pauses the worker whole, as a stopped process would be.
+/// A runtime with one thread: a handler that blocks the thread stops the whole worker, like a stopped process.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-async fn enqueue_one(store: &Recorded) -> JobId {
-    let policy = catalog::put_inline(store, &work::policy()).await.expect("stored");
+async fn enqueue_one(store: &RecordingStore) -> JobId {
+    let policy = catalog::put_inline(store, &workload::policy(), redrive_core::Timestamp::default())
+        .await
+        .expect("stored");
     let id = JobId(uuid::Uuid::now_v7());
     let job = NewJob::new(id, Kind::new("stale").expect("legal"), policy, vec![]);
     store.enqueue(vec![job]).await.expect("enqueued");
     id
 }
 
-async fn work<F, Fut>(store: Recorded, name: &str, handler: F, stop: CancellationToken)
+async fn work<F, Fut>(store: RecordingStore, name: &str, handler: F, stop: CancellationToken)
 where
     F: Fn(Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send,
 {
     let settings = Settings::default()
         .with_worker(WorkerId::new(name).expect("legal"))
-        .with_pulse(Pulse::Inline)
+        .with_heartbeat_source(HeartbeatSource::Inline)
         .with_lease(LEASE)
         .with_reclaim_every(Duration::from_millis(20));
     let worker = Worker::new(Arc::new(store), settings).expect("legal settings");
     let worker = worker.on(Kind::new("stale").expect("legal"), handler);
-    worker.run_until(stop.cancelled()).await.expect("it works");
+    worker.run_until(stop.cancelled()).await.expect("the worker runs");
 }
 
 /// Blocks its thread for three leases the first time it is called.
@@ -87,27 +82,27 @@ fn freeze_once() -> impl Fn(Context) -> std::future::Ready<Outcome> + Send + Syn
     }
 }
 
-/// Holds the job for long enough that the other one wakes up and finds it running, under another lease.
+/// Runs long enough that the frozen worker continues while this one holds the lease.
 async fn take_time() -> Outcome {
     tokio::time::sleep(LEASE * 5).await;
-    done_by("awake")
+    done_by("other")
 }
 
 fn done_by(name: &str) -> Outcome {
     Outcome::Done(Some(name.as_bytes().to_vec()))
 }
 
-fn wait_for(history: &History, wanted: impl Fn(&Happening) -> bool) -> bool {
+fn wait_for(history: &History, wanted: impl Fn(&HistoryEvent) -> bool) -> bool {
     (0..500).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        history.all().iter().any(|(_, happening)| wanted(happening))
+        history.all().iter().any(|(_, event)| wanted(event))
     })
 }
 
-async fn check(store: &Recorded, history: &History, id: JobId) {
-    let end = End::of(store, history).await.expect("the store can be read");
+async fn check(store: &RecordingStore, history: &History, id: JobId) {
+    let end = FinalState::read(store, history).await.expect("the store can be read");
     check_all(history, &end, Duration::ZERO)
-        .unwrap_or_else(|violation| panic!("{violation}\n{:?}", history.of_job(id)));
+        .unwrap_or_else(|violation| panic!("{violation}\n{:?}", history.describe_job(id)));
     let job = &end.jobs[&id];
-    assert_eq!((job.state, job.output.as_deref()), (State::Succeeded, Some(&b"awake"[..])), "{job:?}");
+    assert_eq!((job.state, job.output.as_deref()), (State::Succeeded, Some(&b"other"[..])), "{job:?}");
 }

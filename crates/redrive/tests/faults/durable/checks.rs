@@ -1,4 +1,4 @@
-//! What must hold of durable jobs, whatever was killed meanwhile.
+//! The guarantees of durable jobs, checked after processes were killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,36 +7,36 @@ use redrive_core::limits::PAGE_ITEMS_MAX;
 use redrive_core::steps::StepKind;
 use redrive_core::store::{Filter, PageRequest};
 
-use crate::journal::Note;
-use crate::node::CROWD_MAX;
-use crate::tasks::{CHILDREN, Child, Flow, Narrow, Only, Ordered, Parent, SIGNALS, Tick};
+use super::journal::JobEvent;
+use super::node::RUNNING_MAX;
+use super::tasks::{CHILDREN, Child, Flow, Narrow, Only, Ordered, Parent, SIGNALS, Tick};
 
-/// Everything at the end.
-struct Books<'a> {
+/// The jobs at the end, and the journal of the handlers.
+struct DurableJobs<'a> {
     redrive: &'a Redrive,
     jobs: BTreeMap<JobId, Job>,
-    notes: &'a [(i64, Note)],
+    events: &'a [(i64, JobEvent)],
 }
 
-/// Checks everything and says how much there was to check.
-pub(crate) async fn check(redrive: &Redrive, notes: &[(i64, Note)]) -> String {
-    let books = Books { redrive, jobs: all(redrive).await, notes };
-    let flows = books.step_once();
-    books.timer_once().await;
-    let signals = books.signal_once();
-    let parents = books.fan_out_exact().await;
-    let unique = books.unique();
-    let ticks = books.schedule_once();
-    let narrow = books.slot_no_leak();
-    let ordered = books.in_order();
-    let cancelled = books.cancel_final();
+/// Runs all checks. Returns a summary of what was checked.
+pub(crate) async fn check(redrive: &Redrive, events: &[(i64, JobEvent)]) -> String {
+    let jobs_at_end = DurableJobs { redrive, jobs: all_jobs(redrive).await, events };
+    let flows = jobs_at_end.step_once();
+    jobs_at_end.timer_once().await;
+    let signals = jobs_at_end.signal_once();
+    let parents = jobs_at_end.fan_out_exact().await;
+    let unique = jobs_at_end.unique();
+    let ticks = jobs_at_end.schedule_once();
+    let narrow = jobs_at_end.slot_no_leak();
+    let ordered = jobs_at_end.in_order();
+    let cancelled = jobs_at_end.cancel_final();
     format!(
-        "{flows} steps, {signals} signals, {parents} fan-outs, {unique} unique, {ticks} occurrences, {narrow} bounded, \
+        "{flows} steps, {signals} signals, {parents} fan-outs, {unique} unique, {ticks} occurrences, {narrow} limited, \
          {ordered} in order, {cancelled} cancelled"
     )
 }
 
-async fn all(redrive: &Redrive) -> BTreeMap<JobId, Job> {
+async fn all_jobs(redrive: &Redrive) -> BTreeMap<JobId, Job> {
     let mut jobs = BTreeMap::new();
     let mut after = None;
     loop {
@@ -50,13 +50,13 @@ async fn all(redrive: &Redrive) -> BTreeMap<JobId, Job> {
     }
 }
 
-impl Books<'_> {
+impl DurableJobs<'_> {
     fn of<T: Task>(&self) -> Vec<&Job> {
         self.jobs.values().filter(|job| job.kind.as_str() == T::KIND).collect()
     }
 
-    /// Jobs of a task, all of which must have ended well unless they were cancelled.
-    fn ended<T: Task>(&self, check: &str) -> Vec<&Job> {
+    /// Checks that every job of a task has succeeded or was cancelled, and returns the jobs.
+    fn check_ended<T: Task>(&self, check: &str) -> Vec<&Job> {
         let jobs = self.of::<T>();
         for job in &jobs {
             assert!(matches!(job.state, State::Succeeded | State::Cancelled), "{check}: {job:?}");
@@ -64,37 +64,37 @@ impl Books<'_> {
         jobs
     }
 
-    /// A step that was remembered never runs again, under that lease or a later one. A process that was frozen for longer than
-    /// its lease may still run what it was about to: its lease is an older one, and what comes of it is not remembered.
+    /// A stored step never runs again, under its lease or a later one. A process that was frozen for longer than its lease may
+    /// still run a step under its older lease, but the result is not stored.
     fn step_once(&self) -> usize {
         let mut kept: BTreeMap<(JobId, &str), u64> = BTreeMap::new();
-        for (_, note) in self.notes {
-            match note {
-                Note::Kept(job, epoch, name) => {
+        for (_, event) in self.events {
+            match event {
+                JobEvent::StepStored(job, epoch, name) => {
                     let first = kept.entry((*job, name)).or_insert(*epoch);
                     *first = (*first).min(*epoch);
                 }
-                Note::Ran(job, epoch, name) => assert!(
+                JobEvent::StepStarted(job, epoch, name) => assert!(
                     kept.get(&(*job, name.as_str())).is_none_or(|first| epoch < first),
-                    "STEP-ONCE: {name:?} of {job} ran again in epoch {epoch} after it was remembered"
+                    "STEP-ONCE: {name:?} of {job} ran again in epoch {epoch} after its result was stored"
                 ),
-                Note::Woke(..)
-                | Note::Took(..)
-                | Note::Joined(..)
-                | Note::Began(_)
-                | Note::Ticked(..)
-                | Note::Cancelled(_)
-                | Note::Crowd(_) => {}
+                JobEvent::SleepEnded(..)
+                | JobEvent::SignalTaken(..)
+                | JobEvent::FanOutReturned(..)
+                | JobEvent::JobStarted(_)
+                | JobEvent::OccurrenceRan(..)
+                | JobEvent::Cancelled(_)
+                | JobEvent::RunningAtOnce(_) => {}
             }
         }
-        self.ended::<Flow>("STEP-ONCE");
+        self.check_ended::<Flow>("STEP-ONCE");
         kept.len()
     }
 
-    /// A sleep ends at the instant that was remembered first, never before it, however often its worker is killed.
+    /// A sleep never ends before the deadline that was stored first, even if its worker is killed several times.
     async fn timer_once(&self) {
-        for (_, note) in self.notes {
-            let Note::Woke(job, at) = note else { continue };
+        for (_, event) in self.events {
+            let JobEvent::SleepEnded(job, at) = event else { continue };
             let steps = self.redrive.steps(*job, 0, 100).await.expect("the steps can be read");
             let timers: Vec<_> = steps.iter().filter(|step| step.kind == StepKind::Timer).collect();
             assert_eq!(timers.len(), 1, "TIMER-ONCE: {job}");
@@ -103,10 +103,12 @@ impl Books<'_> {
         }
     }
 
-    /// Signals are taken in the order in which they were sent, each once.
+    /// Signals are taken in the order in which they were sent, each of them once.
     fn signal_once(&self) -> usize {
         let mut signals = 0;
-        for job in self.ended::<Flow>("SIGNAL-ONCE").into_iter().filter(|job| job.state == State::Succeeded) {
+        for job in
+            self.check_ended::<Flow>("SIGNAL-ONCE").into_iter().filter(|job| job.state == State::Succeeded)
+        {
             let output: Vec<u64> =
                 serde_json::from_slice(job.output.as_deref().unwrap_or_default()).expect("a list");
             let taken = &output[2..2 + SIGNALS as usize];
@@ -116,19 +118,19 @@ impl Books<'_> {
         signals
     }
 
-    /// A parent has its children once, waits for them once, and has every result.
+    /// A parent enqueues its children once, and gets the result of each.
     async fn fan_out_exact(&self) -> usize {
         let mut children: BTreeMap<JobId, usize> = BTreeMap::new();
-        for child in self.ended::<Child>("FANOUT-EXACT") {
+        for child in self.check_ended::<Child>("FANOUT-EXACT") {
             *children.entry(child.parent.expect("a child has a parent").id).or_default() += 1;
         }
         let expected: Vec<u32> = (0..CHILDREN).map(|n| n * 10).collect();
-        for (_, note) in self.notes {
-            if let Note::Joined(job, results) = note {
+        for (_, event) in self.events {
+            if let JobEvent::FanOutReturned(job, results) = event {
                 assert_eq!(*results, expected, "FANOUT-EXACT: {job}");
             }
         }
-        let parents = self.ended::<Parent>("FANOUT-EXACT");
+        let parents = self.check_ended::<Parent>("FANOUT-EXACT");
         for parent in &parents {
             let count = children.get(&parent.id).copied().unwrap_or(0);
             let cancelled = parent.state == State::Cancelled;
@@ -145,14 +147,18 @@ impl Books<'_> {
 
     /// Jobs under one unique key do not overlap in time.
     fn unique(&self) -> usize {
-        let jobs = self.ended::<Only>("UNIQUE");
+        let jobs = self.check_ended::<Only>("UNIQUE");
         let mut ends: BTreeMap<&str, i64> = BTreeMap::new();
         let mut by_time = jobs.clone();
         by_time.sort_by_key(|job| (job.created_at, job.finished_at));
         for job in by_time {
-            let key =
-                job.metadata.as_deref().and_then(|text| text.split("key-").nth(1)).expect("it has a key");
-            let (began, ended) = (job.created_at.as_ms(), job.finished_at.expect("it has ended").as_ms());
+            let key = job
+                .metadata
+                .as_deref()
+                .and_then(|text| text.split("key-").nth(1))
+                .expect("the job has a key");
+            let (began, ended) =
+                (job.created_at.as_ms(), job.finished_at.expect("the job has ended").as_ms());
             if let Some(before) = ends.insert(&key[..1], ended) {
                 assert!(began >= before, "UNIQUE: {} began {} ms too early", job.id, before - began);
             }
@@ -160,11 +166,11 @@ impl Books<'_> {
         jobs.len()
     }
 
-    /// Each occurrence of a schedule is one job, and none is left out.
+    /// Each occurrence of a schedule is exactly one job.
     fn schedule_once(&self) -> usize {
         let mut occurrences: BTreeMap<i64, BTreeSet<JobId>> = BTreeMap::new();
-        for (_, note) in self.notes {
-            if let Note::Ticked(occurrence, job) = note {
+        for (_, event) in self.events {
+            if let JobEvent::OccurrenceRan(occurrence, job) = event {
                 occurrences.entry(*occurrence).or_default().insert(*job);
             }
         }
@@ -175,36 +181,41 @@ impl Books<'_> {
         for pair in times.windows(2) {
             assert_eq!(pair[1] - pair[0], 100, "SCHEDULE-ONCE: nothing between {} and {}", pair[0], pair[1]);
         }
-        assert_eq!(self.ended::<Tick>("SCHEDULE-ONCE").len(), times.len(), "SCHEDULE-ONCE");
+        assert_eq!(self.check_ended::<Tick>("SCHEDULE-ONCE").len(), times.len(), "SCHEDULE-ONCE");
         times.len()
     }
 
-    /// A bounded queue never runs more than it may, and a kill leaves no slot taken.
+    /// A queue with limits never runs more jobs than allowed, and a killed process leaves no slot occupied.
     fn slot_no_leak(&self) -> usize {
-        for (_, note) in self.notes {
-            if let Note::Crowd(running) = note {
-                assert!(*running <= u64::from(CROWD_MAX), "SLOT-NO-LEAK: {running} of {CROWD_MAX} at once");
+        for (_, event) in self.events {
+            if let JobEvent::RunningAtOnce(running) = event {
+                assert!(
+                    *running <= u64::from(RUNNING_MAX),
+                    "SLOT-NO-LEAK: {running} of {RUNNING_MAX} at once"
+                );
             }
         }
-        self.ended::<Narrow>("SLOT-NO-LEAK").len()
+        self.check_ended::<Narrow>("SLOT-NO-LEAK").len()
     }
 
-    /// A job in order begins after those before it have ended.
+    /// A job in order starts only after the jobs before it have ended.
     fn in_order(&self) -> usize {
         let began: BTreeMap<JobId, i64> = self
-            .notes
+            .events
             .iter()
             .rev()
-            .filter_map(|(at, note)| if let Note::Began(job) = note { Some((*job, *at)) } else { None })
+            .filter_map(
+                |(at, event)| if let JobEvent::JobStarted(job) = event { Some((*job, *at)) } else { None },
+            )
             .collect();
         let mut last: BTreeMap<String, &Job> = BTreeMap::new();
-        let jobs = self.ended::<Ordered>("IN-ORDER");
+        let jobs = self.check_ended::<Ordered>("IN-ORDER");
         for job in &jobs {
-            let key = job.partition.as_ref().expect("it has a key").key.to_string();
-            // Two processes make ids within one millisecond: the smaller one may come when the greater has begun.
+            let key = job.partition.as_ref().expect("the job has a key").key.to_string();
+            // Two processes may create ids within one millisecond, so the smaller id may be enqueued after the greater has started.
             let before = last.insert(key, job).filter(|before| before.created_at < job.created_at);
             if let Some(before) = before {
-                let ended = before.finished_at.expect("it has ended").as_ms();
+                let ended = before.finished_at.expect("the job has ended").as_ms();
                 let began = began[&job.id];
                 assert!(
                     began >= ended,
@@ -218,22 +229,22 @@ impl Books<'_> {
         jobs.len()
     }
 
-    /// What was cancelled stays so, and nothing below it goes on.
+    /// A cancelled job stays cancelled, and its children end too.
     fn cancel_final(&self) -> usize {
         let cancelled = self
-            .notes
+            .events
             .iter()
-            .filter_map(|(_, note)| if let Note::Cancelled(job) = note { Some(*job) } else { None });
+            .filter_map(|(_, event)| if let JobEvent::Cancelled(job) = event { Some(*job) } else { None });
         let cancelled: BTreeSet<JobId> = cancelled.collect();
         for id in &cancelled {
             assert_eq!(self.jobs[id].state, State::Cancelled, "CANCEL-FINAL: {id}");
         }
         for child in self.of::<Child>() {
             let parent = child.parent.expect("a child has a parent").id;
-            // What had begun was asked to end, and may have succeeded all the same.
+            // A running child was only asked to end, and may have succeeded.
             let had_begun = child.cancel_requested || child.started_at <= self.jobs[&parent].finished_at;
-            let in_order = child.state == State::Cancelled || had_begun;
-            assert!(in_order || !cancelled.contains(&parent), "CANCEL-FINAL: {child:?} began afterwards");
+            let is_allowed = child.state == State::Cancelled || had_begun;
+            assert!(is_allowed || !cancelled.contains(&parent), "CANCEL-FINAL: {child:?} began afterwards");
         }
         cancelled.len()
     }

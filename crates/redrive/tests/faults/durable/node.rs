@@ -5,32 +5,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Bounds, Cancelled, Context, JobError, JobId, KeepLog, Missed, Queue, Quota, Redrive, Schedule, Settings,
-    State, TaskWorker,
+    AttemptLogging, CancelResult, Context, JobError, JobId, Limits, MissedRuns, Queue, QueueLimits, Redrive,
+    Schedule, Settings, State, TaskWorker,
 };
 use redrive_core::store::{Filter, PageRequest};
-use redrive_core::{Await, Clock as _};
+use redrive_core::{Clock as _, WaitCondition};
 use redrive_store_sqlite::SystemClock;
-use redrive_testkit::{History, Recorded};
+use redrive_testkit::{History, RecordingStore};
 
-use crate::journal::{Journal, Note};
-use crate::program;
-use crate::tasks::{self, Child, Flow, Narrow, Only, Ordered, Parent, SIGNALS, Tick};
+use super::journal::{JobEvent, Journal};
+use super::tasks::{self, Child, Flow, Narrow, Only, Ordered, Parent, SIGNALS, Tick};
+use crate::runner;
 
 const MS: Duration = Duration::from_millis(1);
-/// Leases are short, so that the jobs of a killed process come back while the test looks on.
+/// The lease. It is short, so that the jobs of a killed process are reclaimed during the test.
 pub(crate) const LEASE: Duration = Duration::from_millis(300);
-/// How long the last process may take to finish what is left.
+/// How long the last process may take to finish the remaining jobs.
 const DRAIN: Duration = Duration::from_secs(60);
-/// How many jobs of the bounded queue may run at once.
-pub(crate) const CROWD_MAX: u32 = 3;
+/// How many jobs of the queue with limits may run at once.
+pub(crate) const RUNNING_MAX: u32 = 3;
 
 pub(crate) fn main(arguments: &[String]) {
     let [mode, address, journal, seed] = arguments else { panic!("child MODE ADDRESS JOURNAL SEED") };
     let seed = seed.parse().expect("a number");
-    program::runtime().block_on(async {
+    runner::runtime().block_on(async {
         let (redrive, journal) =
-            (open(address, journal.as_ref()).await.0, Journal::open(&notes(journal.as_ref())));
+            (open(address, journal.as_ref()).await.0, Journal::open(&events_path(journal.as_ref())));
         match mode.as_str() {
             "work" => work(redrive, journal, seed).await,
             "drain" => match tokio::time::timeout(DRAIN, drain(redrive, journal)).await {
@@ -42,32 +42,32 @@ pub(crate) fn main(arguments: &[String]) {
     });
 }
 
-fn notes(journal: &Path) -> std::path::PathBuf {
-    journal.with_extension("notes")
+fn events_path(journal: &Path) -> std::path::PathBuf {
+    journal.with_extension("events")
 }
 
-/// Opens a store and notes down all that it answers.
+/// Opens the store, and records all its results in a journal.
 pub(crate) async fn open(address: &str, journal: &Path) -> (Redrive, History) {
     let store = Redrive::open(address).await.expect("the store opens").backend().clone();
-    let history = History::journalled(journal, SystemClock).expect("the journal opens");
-    (Redrive::on(Arc::new(Recorded::new(store, history.clone()))), history)
+    let history = History::with_journal(journal, SystemClock).expect("the journal opens");
+    (Redrive::on(Arc::new(RecordingStore::new(store, history.clone()))), history)
 }
 
 async fn work(redrive: Redrive, journal: Journal, seed: u64) {
     let narrow = Queue::new("narrow").expect("legal");
-    let per_key = Bounds { concurrency: Some(1), rate: None };
-    let quota = Quota { concurrency: Some(CROWD_MAX), rate: None, per_key };
-    redrive.limit(&narrow, quota).await.expect("bounded");
+    let per_key = Limits { concurrency: Some(1), rate: None };
+    let limits = QueueLimits { concurrency: Some(RUNNING_MAX), rate: None, per_key };
+    redrive.set_limits(&narrow, limits).await.expect("the limits are set");
     let tick = redrive.schedule("tick", Schedule::every(100 * MS).expect("legal"), Tick {});
-    tick.missed(Missed::All).await.expect("scheduled");
+    tick.missed(MissedRuns::All).await.expect("scheduled");
     tokio::select! {
         () = worker(&redrive, &journal, std::future::pending()) => {}
-        () = disturb(&redrive, &journal, seed) => {}
-        () = watch(&redrive, &journal) => {}
+        () = generate_load(&redrive, &journal, seed) => {}
+        () = record_running_jobs(&redrive, &journal) => {}
     }
 }
 
-/// Works until nothing is left to do; sends the signals that killed processes still owed.
+/// Works until all jobs have ended, and sends the signals that killed processes did not send.
 async fn drain(redrive: Redrive, journal: Journal) {
     redrive.unschedule("tick").await.expect("unscheduled");
     let idle = async {
@@ -77,7 +77,7 @@ async fn drain(redrive: Redrive, journal: Journal) {
             .keys()
             .any(|(_, state)| live.contains(state))
         {
-            help(&redrive).await;
+            send_missing_signals(&redrive).await;
             tokio::time::sleep(10 * MS).await;
         }
     };
@@ -85,10 +85,10 @@ async fn drain(redrive: Redrive, journal: Journal) {
 }
 
 /// Sends a signal to every flow that waits for one.
-async fn help(redrive: &Redrive) {
+async fn send_missing_signals(redrive: &Redrive) {
     let filter = Filter { states: vec![State::Waiting], ..Filter::default() };
     for job in redrive.backend().list(filter, PageRequest::first(1_000)).await.expect("listed").items {
-        if matches!(job.awaits, Some(Await::Signal(_))) {
+        if matches!(job.awaits, Some(WaitCondition::Signal(_))) {
             let late = SystemClock.now().as_ms().unsigned_abs();
             redrive.signal(job.id, "go", &late).await.expect("signalled");
         }
@@ -101,9 +101,9 @@ async fn worker(redrive: &Redrive, journal: &Journal, until: impl Future<Output 
         .with_lease(LEASE)
         .with_reclaim_every(50 * MS)
         .with_poll(50 * MS)
-        .with_log(KeepLog::All);
+        .with_log(AttemptLogging::All);
     let worker = handlers(redrive.worker().settings(settings), journal);
-    worker.run_until(until).await.expect("it works");
+    worker.run_until(until).await.expect("the worker runs");
 }
 
 fn handlers(worker: TaskWorker, journal: &Journal) -> TaskWorker {
@@ -118,24 +118,24 @@ fn handlers(worker: TaskWorker, journal: &Journal) -> TaskWorker {
         .on(move |_: Tick, cx: Context| tasks::tick(cx, f.clone()))
 }
 
-/// Enqueues this and that, signals and cancels.
-async fn disturb(redrive: &Redrive, journal: &Journal, seed: u64) {
-    let mut chance = fastrand::Rng::with_seed(seed);
+/// Enqueues all kinds of tasks, sends signals and cancels jobs.
+async fn generate_load(redrive: &Redrive, journal: &Journal, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
     loop {
         let flow = enqueued(redrive.enqueue(Flow {}).await);
         let parent = enqueued(redrive.enqueue(Parent {}).await);
-        let key = format!("key-{}", chance.u32(..4));
+        let key = format!("key-{}", rng.u32(..4));
         enqueued(redrive.enqueue(Only {}).unique(&key).metadata(format!("{{\"key\":\"{key}\"}}")).await);
-        enqueued(redrive.enqueue(Narrow {}).queue("narrow").limit_key(&key).await);
+        enqueued(redrive.enqueue(Narrow {}).queue("narrow").partition_key(&key).await);
         enqueued(redrive.enqueue(Ordered {}).in_order(&key).await);
         for value in 1..=SIGNALS {
             redrive.signal(flow, "go", &value).await.expect("signalled");
         }
-        tokio::time::sleep(chance.u32(5..40) * MS).await;
-        if chance.f32() < 0.2 {
-            let unlucky = if chance.bool() { flow } else { parent };
-            if redrive.cancel(unlucky).await.expect("cancelled") == Cancelled::Done {
-                journal.note(Note::Cancelled(unlucky));
+        tokio::time::sleep(rng.u32(5..40) * MS).await;
+        if rng.f32() < 0.2 {
+            let unlucky = if rng.bool() { flow } else { parent };
+            if redrive.cancel(unlucky).await.expect("cancelled") == CancelResult::Done {
+                journal.add(JobEvent::Cancelled(unlucky));
             }
         }
     }
@@ -145,8 +145,8 @@ fn enqueued(answer: Result<redrive::EnqueuedJob, redrive::Error>) -> JobId {
     answer.map_err(JobError::from).expect("enqueued").id()
 }
 
-/// Looks again and again how many jobs of the bounded queue run.
-async fn watch(redrive: &Redrive, journal: &Journal) {
+/// Repeatedly counts the running jobs of the queue with limits.
+async fn record_running_jobs(redrive: &Redrive, journal: &Journal) {
     let narrow = Queue::new("narrow").expect("legal");
     let mut most = 0;
     loop {
@@ -154,7 +154,7 @@ async fn watch(redrive: &Redrive, journal: &Journal) {
         let running = counts.get(&(narrow.clone(), State::Running)).copied().unwrap_or(0);
         if running > most {
             most = running;
-            journal.note(Note::Crowd(running));
+            journal.add(JobEvent::RunningAtOnce(running));
         }
         tokio::time::sleep(3 * MS).await;
     }

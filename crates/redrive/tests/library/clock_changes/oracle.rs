@@ -1,5 +1,5 @@
-//! The documented rule applied to every matching reading of a clock. It shares no code with the library: it has its own
-//! parser, another library of time and other time zone data, and it goes from readings to instants.
+//! Applies the documented rule to every matching reading of a clock, and converts each reading to an instant. It shares no code
+//! with the library: it has its own parser, and uses another time library with other time zone data.
 
 use chrono::{
     DateTime, Datelike, Days, MappedLocalTime, NaiveDate, NaiveDateTime, Offset, TimeDelta, TimeZone, Utc,

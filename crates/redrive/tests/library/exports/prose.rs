@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::sources::{root, rust_files};
+use super::sources::{root, rust_files};
 
 /// Each page of the guide, the README and each file of `redrive` with the names that it mentions.
 pub(crate) fn pages() -> Vec<(String, BTreeSet<String>)> {
@@ -13,9 +13,10 @@ pub(crate) fn pages() -> Vec<(String, BTreeSet<String>)> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect();
     pages.push(root().join("README.md"));
-    let mut read: Vec<_> = pages.iter().map(|page| (shown(page), names_in_code(&text(page)))).collect();
+    let mut read: Vec<_> =
+        pages.iter().map(|page| (relative_path(page), names_in_code(&text(page)))).collect();
     for file in rust_files(&root().join("crates/redrive/src")) {
-        read.push((shown(&file), names_in_code(&doc_comments(&text(&file)))));
+        read.push((relative_path(&file), names_in_code(&doc_comments(&text(&file)))));
     }
     read
 }
@@ -24,7 +25,7 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-fn shown(path: &Path) -> String {
+fn relative_path(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
@@ -36,8 +37,8 @@ fn doc_comments(text: &str) -> String {
         .fold(String::new(), |all, line| all + line + "\n")
 }
 
-/// Words between backticks that are spelled like a type, or like a constant of several words. Fences are three backticks, so
-/// code is always behind an odd number of them.
+/// Words between backticks that are spelled like a type, or like a constant of several words. A fence is three backticks, so
+/// code always follows an odd number of backticks.
 fn names_in_code(text: &str) -> BTreeSet<String> {
     let code = text.split('`').skip(1).step_by(2);
     let words = code.flat_map(|code| code.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));

@@ -31,11 +31,11 @@ impl Name {
     }
 }
 
-/// All public items.
+/// The parsed sources of our crates.
 pub(crate) struct Sources {
     /// The public items.
     defined: BTreeSet<Name>,
-    /// What the signatures of an item mention.
+    /// The items that the signatures of an item mention.
     members: BTreeMap<Name, BTreeSet<Name>>,
     /// The items of each module, by crate and file name.
     modules: BTreeMap<Name, Vec<Item>>,
@@ -57,18 +57,18 @@ impl Sources {
         sources
     }
 
-    /// What the public fields, variants and signatures of an item mention of ours.
+    /// The items of our crates that the public fields, variants and signatures of an item mention.
     pub(crate) fn used_by(&self, name: &Name) -> BTreeSet<Name> {
         let mentioned = self.members.get(name).into_iter().flatten();
         mentioned.filter_map(|used| self.definition(used)).collect()
     }
 
-    /// Every type and constant of ours by its own name.
+    /// The names of all types and constants of our crates.
     pub(crate) fn library_names(&self) -> BTreeSet<String> {
         self.defined.iter().map(|name| name.item.clone()).collect()
     }
 
-    /// Whether `redrive` exports an item under this name in place of its own.
+    /// Whether `redrive` exports an item under this name, which may differ from the name of its definition.
     pub(crate) fn exported_as(&self, name: &str) -> bool {
         let mut renamed = Vec::new();
         for item in &self.modules[&Name::new("redrive", "lib")] {
@@ -99,7 +99,7 @@ impl Sources {
                     };
                     self.exports_of(krate, items, exports);
                 }
-                item => exports.extend(defined(item).map(|name| Name::new(krate, name))),
+                item => exports.extend(public_name(item).map(|name| Name::new(krate, name))),
             }
         }
     }
@@ -116,7 +116,7 @@ impl Sources {
         }
     }
 
-    /// The item that a name means: one of its crate, or one of another crate of ours that its crate re-exports.
+    /// The item that a name means: an item of its own crate, or one that its crate re-exports from another of our crates.
     fn definition(&self, name: &Name) -> Option<Name> {
         let others = self.defined.iter().filter(|other| other.item == name.item && name.krate == "redrive");
         self.defined.get(name).or(others.into_iter().next()).cloned()
@@ -137,7 +137,7 @@ impl Sources {
                     self.members.entry(Name::new(krate, name)).or_default().extend(paths.found);
                 }
                 item => {
-                    let Some(name) = defined(item) else { continue };
+                    let Some(name) = public_name(item) else { continue };
                     let mut paths = Paths::new(krate, &imports);
                     paths.read_item(item);
                     self.defined.insert(Name::new(krate, &name));
@@ -221,7 +221,7 @@ fn imports(krate: &str, items: &[Item]) -> BTreeMap<String, String> {
     imports
 }
 
-/// Calls `found` with the path and the local name of everything that a `use` brings.
+/// Calls `found` with the path and the local name of everything that a `use` brings into scope.
 fn used_names(tree: &UseTree, path: &mut Vec<String>, found: &mut dyn FnMut(&[String], &str)) {
     let (name, local) = match tree {
         UseTree::Path(inner) => {
@@ -245,8 +245,8 @@ fn used_names(tree: &UseTree, path: &mut Vec<String>, found: &mut dyn FnMut(&[St
     path.pop();
 }
 
-/// The name of a public item; that of a name type, which a macro of core defines, too.
-fn defined(item: &Item) -> Option<String> {
+/// The name of a public item, or of a type that the macro `name!` of core defines.
+fn public_name(item: &Item) -> Option<String> {
     let (vis, name) = match item {
         Item::Struct(item) => (&item.vis, &item.ident),
         Item::Enum(item) => (&item.vis, &item.ident),
@@ -285,7 +285,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The Rust files of a folder and of those in it.
+/// The Rust files of a folder and of its subfolders.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

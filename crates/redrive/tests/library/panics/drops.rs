@@ -1,10 +1,10 @@
-//! Destructors of what belongs to a worker.
+//! Panics in destructors.
 
 use redrive::{Context, JobError, Policy, State, Task};
 use serde::{Deserialize, Serialize};
 
-use super::{failures, panicked, quick, work_beside};
-use crate::stage::{Add, job, open, work};
+use super::{failures, panicked, quick_policy, work_beside};
+use crate::fixture::{Add, job, open, work};
 
 /// Panics when it is dropped, if it is armed.
 struct Bomb {
@@ -25,7 +25,7 @@ impl Task for Defuse {
     type Output = u32;
 
     fn policy() -> Policy {
-        quick()
+        quick_policy()
     }
 }
 
@@ -50,7 +50,7 @@ async fn values_and_payloads_that_panic_when_dropped_fail_their_attempt() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_closures_and_state_panic_when_dropped_ends_in_good_order() {
+async fn a_worker_whose_closures_and_state_panic_when_dropped_shuts_down_cleanly() {
     // One at a time: a second panic while the first one unwinds ends any Rust program.
     for armed in [true, false] {
         let redrive = open().await;

@@ -1,4 +1,4 @@
-//! What runs around attempts and enqueues, and what hears of them.
+//! Panics in middleware, hooks and observers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,11 +7,11 @@ use std::time::Duration;
 use redrive::{
     Context, Error, Job, NewJob, Next, Observer, Policy, Redrive, Schedule, State, Task, Timestamp,
 };
-use redrive_core::store::{Settled, Settlement};
+use redrive_core::store::{SettleResult, Settlement};
 use serde::{Deserialize, Serialize};
 
-use super::{failures, panicked, quick, work_beside};
-use crate::stage::{Add, job, open, work};
+use super::{failures, panicked, quick_policy, work_beside};
+use crate::fixture::{Add, job, open, work};
 
 #[derive(Serialize, Deserialize)]
 struct Count {}
@@ -21,17 +21,17 @@ impl Task for Count {
     type Output = u32;
 
     fn policy() -> Policy {
-        quick()
+        quick_policy()
     }
 }
 
 #[tokio::test]
-async fn a_panic_in_middleware_or_under_it_is_a_failed_attempt_that_names_it() {
+async fn a_panic_in_middleware_or_a_handler_is_a_failed_attempt_that_names_it() {
     let redrive = open().await;
     let id = redrive.enqueue(Count {}).await.unwrap().id();
     let worker = redrive
         .worker()
-        .around(|cx: Context, next: Next| async move {
+        .middleware(|cx: Context, next: Next| async move {
             assert!(cx.job.kind.as_str() != Count::KIND || cx.job.attempt != 1, "not the first");
             next.run(cx).await
         })
@@ -50,7 +50,7 @@ async fn a_panic_in_middleware_or_under_it_is_a_failed_attempt_that_names_it() {
 
 /// A handle whose middleware panics for the queue "closed".
 fn guarded(redrive: &Redrive) -> Redrive {
-    redrive.clone().with_enqueue(|job: NewJob| {
+    redrive.clone().with_enqueue_middleware(|job: NewJob| {
         assert_ne!(job.queue.as_str(), "closed");
         Ok(job)
     })
@@ -79,7 +79,7 @@ async fn a_schedule_whose_enqueue_panics_does_not_end_the_worker() {
     let plain = open().await;
     let called = Arc::new(AtomicU32::new(0));
     let calls = called.clone();
-    let redrive = plain.clone().with_enqueue(move |job: NewJob| {
+    let redrive = plain.clone().with_enqueue_middleware(move |job: NewJob| {
         if job.queue.as_str() == "closed" {
             calls.fetch_add(1, Ordering::SeqCst);
             panic!("closed for today");
@@ -104,23 +104,23 @@ async fn a_schedule_whose_enqueue_panics_does_not_end_the_worker() {
     assert_eq!(job(&redrive, *id.get().unwrap()).await.state, State::Succeeded);
 }
 
-/// Panics whenever it is told anything, and counts how often that was.
+/// Panics at every call, and counts the calls.
 #[derive(Default)]
-struct Nervous(AtomicU32);
+struct PanickingObserver(AtomicU32);
 
-impl Nervous {
+impl PanickingObserver {
     fn panic(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
         panic!("too much");
     }
 }
 
-impl Observer for Nervous {
+impl Observer for PanickingObserver {
     fn claimed(&self, _: &[Arc<Job>], _: Timestamp) {
         self.panic();
     }
 
-    fn settled(&self, _: &Job, _: &Settlement, _: Settled) {
+    fn settled(&self, _: &Job, _: &Settlement, _: SettleResult) {
         self.panic();
     }
 
@@ -129,38 +129,39 @@ impl Observer for Nervous {
     }
 }
 
-/// Counts what it is told.
+/// Counts its calls.
 #[derive(Default)]
-struct Calm(AtomicU32);
+struct CountingObserver(AtomicU32);
 
-impl Observer for Calm {
-    fn settled(&self, _: &Job, _: &Settlement, _: Settled) {
+impl Observer for CountingObserver {
+    fn settled(&self, _: &Job, _: &Settlement, _: SettleResult) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 #[tokio::test]
-async fn an_observer_that_panics_reaches_neither_the_worker_nor_other_observers() {
+async fn a_panic_in_an_observer_affects_neither_the_worker_nor_other_observers() {
     let redrive = open().await;
-    let (nervous, calm) = (Arc::new(Nervous::default()), Arc::new(Calm::default()));
+    let (panicking, counting) =
+        (Arc::new(PanickingObserver::default()), Arc::new(CountingObserver::default()));
     let mut jobs = Vec::new();
     for _ in 0..5 {
         jobs.push(redrive.enqueue(Add { a: 1, b: 2 }).await.unwrap().id());
     }
     let worker = redrive
         .worker()
-        .observe(nervous.clone())
-        .observe(calm.clone())
+        .observe(panicking.clone())
+        .observe(counting.clone())
         .on(|add: Add, _: Context| async move { Ok(add.a) });
     let summary = work(&redrive, worker, &jobs).await;
-    assert_eq!((summary.succeeded, calm.0.load(Ordering::SeqCst)), (5, 5));
-    assert!(nervous.0.load(Ordering::SeqCst) > 5);
+    assert_eq!((summary.succeeded, counting.0.load(Ordering::SeqCst)), (5, 5));
+    assert!(panicking.0.load(Ordering::SeqCst) > 5);
 }
 
 #[derive(Serialize, Deserialize)]
-struct Unruly {}
+struct PanickingPolicy {}
 
-impl Task for Unruly {
+impl Task for PanickingPolicy {
     const KIND: &'static str = "unruly";
     type Output = ();
 
@@ -172,7 +173,7 @@ impl Task for Unruly {
 #[tokio::test]
 async fn a_panic_in_a_task_s_policy_is_an_error_of_its_enqueue() {
     let redrive = open().await;
-    let error = redrive.enqueue(Unruly {}).await.unwrap_err();
+    let error = redrive.enqueue(PanickingPolicy {}).await.unwrap_err();
     assert_eq!(error.to_string(), "the policy of a unruly panicked: no rule");
     assert_eq!(redrive.backend().stats().await.unwrap().in_state(State::Pending), 0);
 }

@@ -1,12 +1,12 @@
-//! Implementations of serde's traits.
+//! Panics in implementations of serde's traits.
 
-use redrive::{Context, End, Error, JobError, Policy, ResultError, SqliteTransaction, State, Task};
+use redrive::{Context, EndedJob, Error, JobError, Policy, ResultError, SqliteTransaction, State, Task};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{failures, panicked, quick, work_beside};
-use crate::stage::{job, open};
+use super::{failures, panicked, quick_policy, work_beside};
+use crate::fixture::{job, open};
 
-/// A text that panics when it is written or read while it says so.
+/// A text. It panics when it is serialised as "unwritable" or deserialised as "unreadable".
 #[derive(Debug, Clone, PartialEq)]
 struct Brittle(&'static str);
 
@@ -29,7 +29,7 @@ impl<'de> Deserialize<'de> for Brittle {
 #[derive(Debug, Serialize, Deserialize)]
 struct Carry {
     payload: Brittle,
-    /// What the handler returns.
+    /// The text that the handler returns.
     output: String,
 }
 
@@ -38,7 +38,7 @@ impl Task for Carry {
     type Output = Brittle;
 
     fn policy() -> Policy {
-        quick()
+        quick_policy()
     }
 }
 
@@ -66,12 +66,12 @@ async fn a_payload_or_a_signal_whose_serialize_panics_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_payload_whose_deserialize_panics_fails_its_attempts_and_ends_without_its_ending() {
+async fn a_payload_whose_deserialize_panics_fails_its_attempts_and_its_closure_is_not_called() {
     let redrive = open().await;
     let id = redrive.enqueue(carry("unreadable", "")).await.unwrap().id();
-    let worker = redrive.worker().on(handle).ending(
-        |_: &mut SqliteTransaction<'_, '_, '_>, _: &Carry, _: &End| -> Result<(), Error> {
-            unreachable!("it cannot be read")
+    let worker = redrive.worker().on(handle).on_end(
+        |_: &mut SqliteTransaction<'_, '_, '_>, _: &Carry, _: &EndedJob| -> Result<(), Error> {
+            unreachable!("the payload cannot be read")
         },
     );
     work_beside(&redrive, worker, &[id]).await;
@@ -91,7 +91,7 @@ async fn an_output_whose_serialize_panics_fails_its_attempts() {
 }
 
 #[tokio::test]
-async fn an_output_whose_deserialize_panics_is_an_error_for_whoever_reads_it() {
+async fn an_output_whose_deserialize_panics_is_an_error_for_its_reader() {
     let redrive = open().await;
     let id = redrive.enqueue(carry("fine", "unreadable")).await.unwrap().id();
     work_beside(&redrive, redrive.worker().on(handle), &[id]).await;

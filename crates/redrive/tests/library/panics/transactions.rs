@@ -1,14 +1,14 @@
-//! Transactions of the application's own.
+//! Panics in transactions of the application.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use redrive::{Context, Error, JobId, Redrive, State};
 
-use super::super::ending::{Stage, ended};
-use crate::stage::{Add, job, open, work};
+use super::super::on_end::{Fixture, ended};
+use crate::fixture::{Add, job, open, work};
 
-/// Writes a row, enqueues a job and panics if it is told to.
+/// Writes a row, enqueues a job, and panics if asked to.
 async fn order(redrive: &Redrive, order: i64, panics: bool) -> Result<JobId, Error> {
     let add = redrive.enqueue(Add { a: 1, b: 2 }).prepare().await?;
     let id = add.id();
@@ -23,24 +23,24 @@ async fn order(redrive: &Redrive, order: i64, panics: bool) -> Result<JobId, Err
 
 #[tokio::test]
 async fn a_panic_in_transact_rolls_back_and_the_next_write_works() {
-    let stage = Stage::sqlite().await;
-    let error = order(&stage.redrive, 7, true).await.unwrap_err();
+    let fixture = Fixture::sqlite().await;
+    let error = order(&fixture.redrive, 7, true).await.unwrap_err();
     assert!(matches!(error, Error::Panicked(_)), "{error:?}");
     assert_eq!(error.to_string(), "the closure passed to transact panicked: no stock for order 7");
-    assert_eq!(stage.ends().await, ended(&[]));
-    assert_eq!(stage.redrive.backend().stats().await.unwrap().in_state(State::Pending), 0);
-    let id = order(&stage.redrive, 8, false).await.unwrap();
-    assert_eq!(stage.ends().await, ended(&[(8, "ordered")]));
-    let worker = stage.redrive.worker().on(|add: Add, _: Context| async move { Ok(add.a + add.b) });
-    work(&stage.redrive, worker, &[id]).await;
+    assert_eq!(fixture.ends().await, ended(&[]));
+    assert_eq!(fixture.redrive.backend().stats().await.unwrap().in_state(State::Pending), 0);
+    let id = order(&fixture.redrive, 8, false).await.unwrap();
+    assert_eq!(fixture.ends().await, ended(&[(8, "ordered")]));
+    let worker = fixture.redrive.worker().on(|add: Add, _: Context| async move { Ok(add.a + add.b) });
+    work(&fixture.redrive, worker, &[id]).await;
 }
 
 #[tokio::test]
-async fn a_closure_that_panics_is_called_once_and_takes_no_other_write_with_it() {
-    let stage = Stage::sqlite().await;
+async fn a_closure_that_panics_is_called_once_and_affects_no_other_write() {
+    let fixture = Fixture::sqlite().await;
     let calls = Arc::new(AtomicU32::new(0));
     let counted = calls.clone();
-    let never = stage.redrive.transact(move |_| -> Result<(), Error> {
+    let never = fixture.redrive.transact(move |_| -> Result<(), Error> {
         counted.fetch_add(1, Ordering::SeqCst);
         panic!("never")
     });
@@ -48,12 +48,12 @@ async fn a_closure_that_panics_is_called_once_and_takes_no_other_write_with_it()
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     let mut orders = tokio::task::JoinSet::new();
     for n in 0..40 {
-        let redrive = stage.redrive.clone();
+        let redrive = fixture.redrive.clone();
         orders.spawn(async move { order(&redrive, n, n % 2 == 0).await.is_ok() });
     }
-    let well = orders.join_all().await.into_iter().filter(|well| *well).count();
-    let jobs = stage.redrive.backend().stats().await.unwrap().in_state(State::Pending);
-    assert_eq!((well, stage.ends().await.len(), jobs), (20, 20, 20));
+    let succeeded = orders.join_all().await.into_iter().filter(|succeeded| *succeeded).count();
+    let jobs = fixture.redrive.backend().stats().await.unwrap().in_state(State::Pending);
+    assert_eq!((succeeded, fixture.ends().await.len(), jobs), (20, 20, 20));
 }
 
 /// Panics when it is dropped.
@@ -73,31 +73,31 @@ async fn a_closure_and_a_value_that_panic_when_dropped_leave_the_store_open() {
         let _ = &bomb;
         Ok(7)
     });
-    assert_eq!(kept.await.unwrap(), 7, "it is committed");
-    // Nobody is there any more to take the value: the writer drops it.
-    let (go, gate) = std::sync::mpsc::channel::<()>();
-    let mut gone = Box::pin(redrive.transact(move |_| {
-        gate.recv().expect("the caller opens the gate once it has gone");
+    assert_eq!(kept.await.unwrap(), 7, "the transaction is committed");
+    // The caller is dropped before the value is returned, so the writer drops the value.
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let mut caller = Box::pin(redrive.transact(move |_| {
+        receiver.recv().expect("the test sends a message after it has dropped the caller");
         Ok(Bomb)
     }));
-    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(gone.as_mut().poll(cx).is_pending())).await);
-    drop(gone);
-    go.send(()).expect("the writer waits at the gate");
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(caller.as_mut().poll(cx).is_pending())).await);
+    drop(caller);
+    sender.send(()).expect("the writer waits for the message");
     let id = redrive.enqueue(Add { a: 1, b: 2 }).await.expect("the store is open").id();
     assert_eq!(job(&redrive, id).await.state, State::Pending);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_transact_postgres_rolls_back_and_the_next_transaction_works() {
-    let stage = Stage::postgres().await;
-    let add = stage.redrive.enqueue(Add { a: 1, b: 2 }).prepare().await.unwrap();
+    let fixture = Fixture::postgres().await;
+    let add = fixture.redrive.enqueue(Add { a: 1, b: 2 }).prepare().await.unwrap();
     let id = add.id();
-    let before_the_future = stage.redrive.transact_postgres::<(), _>(|_| panic!("at once"));
+    let before_the_future = fixture.redrive.transact_postgres::<(), _>(|_| panic!("at once"));
     let error = before_the_future.await.unwrap_err();
     assert_eq!(error.to_string(), "the closure passed to transact_postgres panicked: at once");
     for panics in [true, false] {
         let add = add.clone();
-        let ordered = stage.redrive.transact_postgres(move |tx| {
+        let ordered = fixture.redrive.transact_postgres(move |tx| {
             Box::pin(async move {
                 tx.client().execute("INSERT INTO ends VALUES (7, 'ordered')", &[]).await?;
                 tx.enqueue(&add).await?;
@@ -109,19 +109,22 @@ async fn a_panic_in_transact_postgres_rolls_back_and_the_next_transaction_works(
             Err(error) => {
                 assert!(matches!(error, Error::Panicked(_)), "{error:?}");
                 assert_eq!(error.to_string(), "the closure passed to transact_postgres panicked: no stock");
-                assert_eq!((stage.ends().await, stage.redrive.get(id).await.unwrap()), (ended(&[]), None));
+                assert_eq!(
+                    (fixture.ends().await, fixture.redrive.get(id).await.unwrap()),
+                    (ended(&[]), None)
+                );
             }
-            Ok(()) => assert_eq!(stage.ends().await, ended(&[(7, "ordered")])),
+            Ok(()) => assert_eq!(fixture.ends().await, ended(&[(7, "ordered")])),
         }
     }
-    assert_eq!(job(&stage.redrive, id).await.state, State::Pending);
+    assert_eq!(job(&fixture.redrive, id).await.state, State::Pending);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_on_postgres_that_panics_when_it_is_given_up_is_an_error() {
+async fn a_transaction_on_postgres_that_panics_when_it_times_out_is_an_error() {
     use redrive::{PostgresOptions, PostgresStore};
     let server = redrive_testkit::servers::Postgres::start();
-    let options = PostgresOptions::default().with_patience(std::time::Duration::from_millis(500));
+    let options = PostgresOptions::default().with_call_timeout(std::time::Duration::from_millis(500));
     let store = PostgresStore::open(&server.address(), options).await.unwrap();
     let redrive = Redrive::on_postgres(store);
     let hangs = redrive.transact_postgres::<(), _>(|_| {
@@ -131,6 +134,6 @@ async fn a_transaction_on_postgres_that_panics_when_it_is_given_up_is_an_error()
         })
     });
     let error = hangs.await.unwrap_err();
-    assert!(matches!(&error, Error::Store(error) if error.may_pass()), "{error:?}");
+    assert!(matches!(&error, Error::Store(error) if error.is_transient()), "{error:?}");
     redrive.enqueue(Add { a: 1, b: 2 }).await.expect("the store continues");
 }
