@@ -1,4 +1,4 @@
-//! Bytes that programs keep with a job, as people can read them.
+//! Payloads, outputs and metadata of a job, in a readable form.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,63 +6,64 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// Bytes of a content that a list shows; a larger one is shown with its job.
+/// The largest content that a list shows. An answer about one job shows contents of any size.
 pub const LISTED_BYTES_MAX: usize = 1024;
 
-/// How much of a job's contents to show.
+/// How much to show of the payload, output, metadata and steps of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// All of them, for one job.
+    /// Contents of any size, in an answer about one job.
     Whole,
-    /// Those up to [`LISTED_BYTES_MAX`], for many.
+    /// Contents of at most [`LISTED_BYTES_MAX`] bytes, in a list of jobs.
     Listed,
-    /// None of them: the caller's key may not see bodies.
+    /// No contents, because the caller's key may not see bodies.
     Hidden,
 }
 
-/// What a program keeps with a job: its size, and one of `json`, `text` and `base64`, whichever fits first. None of them
-/// where it is left out: for its size in a list, because it may hold secrets, or because the caller's key may not see bodies.
+/// Data that a program stored with a job: its size, and the first of `json`, `text` and `base64` that can
+/// represent it. All three are absent if the content is left out: because it is too large for a list, because
+/// it may contain secrets, or because the caller's key may not see bodies.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
-    /// How large it is.
+    /// The size of the content, even if the content is left out.
     pub size_bytes: usize,
-    /// The content, where it is JSON.
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    /// The content, if it is JSON.
+    #[serde(default, deserialize_with = "null_as_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = serde_json::Value, required = false)]
     pub json: Option<Box<RawValue>>,
-    /// The content, where it is other text.
+    /// The content, if it is text but not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub text: Option<String>,
-    /// The content, where it is no text.
+    /// The content in base64, if it is not UTF-8 text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub base64: Option<String>,
-    /// True where it is left out because the caller's key may not see bodies.
+    /// True if the content is left out because the caller's key may not see bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub hidden: bool,
 }
 
 impl Content {
-    /// The content as far as `detail` says.
+    /// The content, or only its size, depending on `detail`.
     pub fn show(bytes: &[u8], detail: Detail) -> Self {
         match detail {
-            Detail::Hidden => Self { hidden: true, ..Self::left_out(bytes) },
-            Detail::Listed if bytes.len() > LISTED_BYTES_MAX => Self::left_out(bytes),
+            Detail::Hidden => Self { hidden: true, ..Self::size_only(bytes) },
+            Detail::Listed if bytes.len() > LISTED_BYTES_MAX => Self::size_only(bytes),
             Detail::Listed | Detail::Whole => Self::whole(bytes),
         }
     }
 
-    /// The size alone.
-    pub fn left_out(bytes: &[u8]) -> Self {
+    /// Only the size.
+    pub fn size_only(bytes: &[u8]) -> Self {
         Self { size_bytes: bytes.len(), json: None, text: None, base64: None, hidden: false }
     }
 
     fn whole(bytes: &[u8]) -> Self {
-        let shown = Self::left_out(bytes);
-        // As it was written: a number keeps its digits.
+        let shown = Self::size_only(bytes);
+        // The JSON text stays unchanged, so a number keeps its digits.
         if let Ok(json) = serde_json::from_slice(bytes) {
             return Self { json: Some(json), ..shown };
         }
@@ -73,8 +74,8 @@ impl Content {
     }
 }
 
-/// A content that is `null` is there all the same.
-fn stated<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
+/// Reads `null` as a value: it is a content like any other JSON, and not an absent field.
+fn null_as_value<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::deserialize(from).map(Some)
 }
 
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_shown_as_what_it_is() {
+    fn content_is_shown_as_json_text_or_base64() {
         check(b"null", Detail::Whole, r#"{"sizeBytes":4,"json":null}"#);
         check(br#"{"n":1.10e400}"#, Detail::Whole, r#"{"sizeBytes":14,"json":{"n":1.10e400}}"#);
         check(b"{", Detail::Listed, r#"{"sizeBytes":1,"text":"{"}"#);

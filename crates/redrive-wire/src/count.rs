@@ -1,14 +1,14 @@
-//! How many jobs match.
+//! The number of jobs that match a filter.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How many jobs match a filter.
+/// The number of jobs that match a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobCount {
-    /// How many.
+    /// The number of jobs that were counted.
     pub count: u64,
-    /// Whether there may be more: they were too many to be counted for one answer.
+    /// Whether `count` may be too low, because counting stopped after 100 ms.
     pub at_least: bool,
 }

@@ -1,86 +1,39 @@
-//! A job of any kind on the wire, in the engine's own words: how it is shown, its attempts and its steps.
+//! Jobs of every kind, with their attempts and steps.
 
-use redrive_core::quota::{Order, Partition};
+use redrive_core::queue_limits::{Order, Partition};
 use redrive_core::steps::{Step, StepKind};
-use redrive_core::{Attempt, Await, JobId, Parent, State};
-use redrive_delivery::KIND;
+use redrive_core::{Attempt, JobId, Parent, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::content::{Content, Detail};
-use super::policy::ms;
+use super::millis::ms;
+use super::state::{DeadReason, JobState, WaitingFor};
+use super::task::TASK_KIND;
 
-/// Where a job is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum JobState {
-    /// Due at `nextRunAt` for an attempt that follows no failure.
-    Pending,
-    /// Due at `nextRunAt` for an attempt that follows a failure.
-    Retrying,
-    /// A worker has it.
-    Running,
-    /// Set aside until something resumes it.
-    Waiting,
-    /// Ended well.
-    Succeeded,
-    /// Beyond help until someone drives it again.
-    Dead,
-    /// Ended by request.
-    Cancelled,
-}
-
-impl From<State> for JobState {
-    fn from(state: State) -> Self {
-        match state {
-            State::Pending => Self::Pending,
-            State::Retrying => Self::Retrying,
-            State::Running => Self::Running,
-            State::Waiting => Self::Waiting,
-            State::Succeeded => Self::Succeeded,
-            State::Dead => Self::Dead,
-            State::Cancelled => Self::Cancelled,
-        }
-    }
-}
-
-impl From<JobState> for State {
-    fn from(state: JobState) -> Self {
-        match state {
-            JobState::Pending => Self::Pending,
-            JobState::Retrying => Self::Retrying,
-            JobState::Running => Self::Running,
-            JobState::Waiting => Self::Waiting,
-            JobState::Succeeded => Self::Succeeded,
-            JobState::Dead => Self::Dead,
-            JobState::Cancelled => Self::Cancelled,
-        }
-    }
-}
-
-/// A job of any kind; one of kind `delivery` is a task, under the same id.
+/// A job of any kind. A job of kind `delivery` is a task with the same id.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// Its identity.
+    /// Its id.
     #[schema(format = "uuid")]
     pub job_id: String,
-    /// Whose it is; absent for the default tenant.
+    /// Its tenant; absent for the default tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What it is: it selects the handler.
+    /// Its kind, which selects the handler.
     pub kind: String,
-    /// Which queue it is in.
+    /// Its queue.
     pub queue: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: JobState,
-    /// What it waits for beside its time, while it does.
-    pub awaits: Option<Awaits>,
-    /// Whether someone has paused it: no further attempt is made.
-    pub held: bool,
-    /// Which run it is: 1, and one more for each redrive.
+    /// What it waits for, while its state is `waiting`.
+    pub waiting_for: Option<WaitingFor>,
+    /// Whether an operator has paused it: no further attempt is made.
+    pub paused: bool,
+    /// The number of its run: 1, plus one for each redrive.
     pub run: u32,
     /// Attempts charged in this run.
     pub attempt: u32,
@@ -90,7 +43,7 @@ pub struct Job {
     pub policy_id: String,
     /// The version of its policy.
     pub policy_version: u32,
-    /// From 0 to 9, higher ones first.
+    /// From 0 to 9. Jobs with a higher priority are claimed first.
     pub priority: u8,
     /// When it was enqueued, in epoch ms.
     pub created_at: i64,
@@ -98,140 +51,48 @@ pub struct Job {
     pub next_run_at: Option<i64>,
     /// When the current or last attempt was started, in epoch ms.
     pub started_at: Option<i64>,
-    /// Until when a worker has it, in epoch ms, while it is running.
+    /// When its lease ends, in epoch ms, while it is running.
     pub lease_until: Option<i64>,
-    /// The worker that has or had it.
+    /// The worker that holds or last held its lease.
     pub worker: Option<String>,
     /// When it ended, in epoch ms.
     pub finished_at: Option<i64>,
-    /// Whether someone asked for its end while it was running.
+    /// Whether someone cancelled it while it was running.
     pub cancel_requested: bool,
-    /// What last went wrong.
+    /// The last error.
     pub last_error: Option<String>,
-    /// With which HTTP status or gRPC code the other side last answered.
+    /// The last HTTP status or gRPC code.
     pub last_status: Option<u16>,
     /// Why it is dead.
-    pub reason: Option<String>,
-    /// Whose child it is.
+    pub reason: Option<DeadReason>,
+    /// Its parent.
     pub parent: Option<ParentOfJob>,
-    /// Which jobs of its queue it shares bounds or an order with.
+    /// Its partition key. Jobs of a queue with the same key share limits, or run in order.
     pub partition: Option<PartitionOfJob>,
-    /// What makes its enqueue repeatable.
+    /// Its idempotency key.
     pub idempotency_key: Option<String>,
-    /// What it is about: where a delivery goes.
-    pub subject: Option<String>,
-    /// How long one attempt may take, where the job says so.
+    /// The address that a task is delivered to; for other jobs, what they work on.
+    pub target: Option<String>,
+    /// The timeout of one attempt, if the job has its own.
     pub timeout_ms: Option<u64>,
-    /// What its creator keeps beside the payload.
+    /// The metadata that its creator stored.
     pub metadata: Option<Content>,
-    /// What the handler gets. That of a delivery is left out, since a call may carry secrets: see its task.
+    /// The input of the handler. It is left out for a task, because a call may carry secrets.
     pub payload: Content,
-    /// What the handler returned.
+    /// The result of the handler.
     pub output: Option<Content>,
 }
 
-/// What a job waits for beside its time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Awaits {
-    /// What sort of thing.
-    pub what: AwaitsWhat,
-    /// The same in words.
-    pub detail: String,
-    /// The signal's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<String>,
-    /// The names of several signals, of which it waits for the first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub signals: Vec<String>,
-    /// The place of the step whose children it waits for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub branch: Option<u32>,
-    /// How many of the children may fail before it goes on at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failures_max: Option<u32>,
-}
-
-/// What sort of thing a job waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AwaitsWhat {
-    /// A signal.
-    Signal,
-    /// The end of its children.
-    Children,
-    /// That someone resumes it.
-    Unhold,
-    /// Its turn in its partition.
-    Turn,
-    /// Whichever of several signals and fan-outs comes first.
-    Any,
-}
-
-impl Awaits {
-    /// What a job waits for, in words.
-    pub fn show(awaits: &Await) -> Self {
-        let plain = |what, detail: String| Self {
-            what,
-            detail,
-            signal: None,
-            signals: Vec::new(),
-            branch: None,
-            failures_max: None,
-        };
-        match awaits {
-            Await::Signal(name) => {
-                let detail = format!("it waits for {}", part(awaits));
-                Self { signal: Some(name.to_string()), ..plain(AwaitsWhat::Signal, detail) }
-            }
-            Await::Children { branch, failures_max } => {
-                let children = plain(AwaitsWhat::Children, format!("it waits until {}", part(awaits)));
-                Self { branch: Some(*branch), failures_max: Some(*failures_max), ..children }
-            }
-            Await::Any(parts) => {
-                let listed: Vec<String> = parts.iter().map(part).collect();
-                let detail = format!("it waits for whichever comes first: {}", listed.join("; "));
-                let names = parts.iter().filter_map(|part| match part {
-                    Await::Signal(name) => Some(name.to_string()),
-                    Await::Children { .. } | Await::Unhold | Await::Turn | Await::Any(_) => None,
-                });
-                Self { signals: names.collect(), ..plain(AwaitsWhat::Any, detail) }
-            }
-            Await::Unhold => plain(AwaitsWhat::Unhold, "it is paused until someone resumes it".to_owned()),
-            Await::Turn => plain(
-                AwaitsWhat::Turn,
-                "it waits for its turn: its partition has no room, or another job comes first".to_owned(),
-            ),
-        }
-    }
-}
-
-/// One thing that a job waits for.
-fn part(awaits: &Await) -> String {
-    match awaits {
-        Await::Signal(name) => format!("the signal \"{name}\""),
-        Await::Children { branch, failures_max: 0 } => {
-            format!("the children of step {branch} have ended, or one of them has failed")
-        }
-        Await::Children { branch, failures_max } => {
-            format!(
-                "the children of step {branch} have ended, or more than {failures_max} of them have failed"
-            )
-        }
-        Await::Unhold | Await::Turn | Await::Any(_) => "something else".to_owned(),
-    }
-}
-
-/// Whose child a job is.
+/// The parent of a job.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentOfJob {
-    /// The parent.
+    /// The id of the parent.
     #[schema(format = "uuid")]
     pub job_id: String,
-    /// The place of the parent's step that it belongs to.
+    /// The place of the step of the parent that enqueued it.
     pub branch: u32,
-    /// Whether it goes on when its parent is cancelled or dead.
+    /// Whether it continues when its parent is cancelled or dead.
     #[serde(default)]
     pub detached: bool,
 }
@@ -242,13 +103,13 @@ impl From<Parent> for ParentOfJob {
     }
 }
 
-/// Which jobs of its queue a job shares bounds or an order with.
+/// The partition key of a job.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionOfJob {
-    /// What they have in common.
+    /// The key.
     pub key: String,
-    /// `any`: side by side; `strict`: one after the other.
+    /// `any`: jobs may run at the same time; `strict`: one after the other.
     pub order: String,
 }
 
@@ -263,10 +124,10 @@ impl From<&Partition> for PartitionOfJob {
 }
 
 impl Job {
-    /// A job as it is; `max_attempts` is its policy's.
-    pub fn show(job: &redrive_core::Job, max_attempts: Option<u32>, detail: Detail) -> Self {
+    /// Converts a job to its form in the API. `max_attempts` comes from its policy.
+    pub fn show(job: &redrive_core::Job, max_attempts: Option<u32>, detail: Detail, now: Timestamp) -> Self {
         let payload = match job.kind.as_str() {
-            KIND if detail != Detail::Hidden => Content::left_out(&job.payload),
+            TASK_KIND if detail != Detail::Hidden => Content::size_only(&job.payload),
             _ => Content::show(&job.payload, detail),
         };
         Self {
@@ -274,9 +135,9 @@ impl Job {
             tenant: Some(job.tenant.as_str()).filter(|tenant| !tenant.is_empty()).map(str::to_owned),
             kind: job.kind.to_string(),
             queue: job.queue.to_string(),
-            state: job.state.into(),
-            awaits: job.awaits.as_ref().map(Awaits::show),
-            held: job.held,
+            state: JobState::of(job, now),
+            waiting_for: WaitingFor::of(job, now),
+            paused: job.paused,
             run: job.run,
             attempt: job.attempt,
             max_attempts,
@@ -292,11 +153,11 @@ impl Job {
             cancel_requested: job.cancel_requested,
             last_error: job.last_error.clone(),
             last_status: job.last_status,
-            reason: job.reason.map(|reason| reason.name().to_owned()),
+            reason: job.reason.map(Into::into),
             parent: job.parent.map(ParentOfJob::from),
             partition: job.partition.as_ref().map(PartitionOfJob::from),
             idempotency_key: job.key.as_ref().map(ToString::to_string),
-            subject: job.subject.clone(),
+            target: job.target.clone(),
             timeout_ms: job.timeout.map(ms),
             metadata: job.metadata.as_ref().map(|text| Content::show(text.as_bytes(), detail)),
             payload,
@@ -305,7 +166,7 @@ impl Job {
     }
 }
 
-/// One attempt of a job. The library keeps the failed ones unless its worker is told otherwise.
+/// One attempt of a job. By default the library logs only failed attempts.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobAttempt {
@@ -317,11 +178,11 @@ pub struct JobAttempt {
     pub started_at: i64,
     /// How long it took.
     pub duration_ms: u64,
-    /// How it ended, in a word.
+    /// How it ended.
     pub outcome: String,
-    /// What went wrong.
+    /// The error, if it failed.
     pub error: Option<String>,
-    /// More evidence.
+    /// Further evidence; for a task, for example the address and the protocol of the call.
     pub detail: Option<Content>,
     /// The state that it led to.
     pub led_to: JobState,
@@ -334,7 +195,7 @@ pub struct JobAttempt {
 }
 
 impl JobAttempt {
-    /// An attempt in the log.
+    /// Converts an attempt of the log to its form in the API.
     pub fn show(attempt: Attempt, shown: Detail) -> Self {
         let entry = attempt.entry;
         Self {
@@ -353,7 +214,7 @@ impl JobAttempt {
     }
 }
 
-/// A step that a job remembers.
+/// A stored step of a job.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobStep {
@@ -361,13 +222,13 @@ pub struct JobStep {
     pub place: u32,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind, which decides what `value` contains.
     pub kind: JobStepKind,
-    /// What it came to: a result, an error, an instant in epoch ms, the ids of children, or a version.
+    /// Its value: a result, an error, a time in epoch ms, the ids of children, or a version.
     pub value: Content,
 }
 
-/// What a step is.
+/// The kinds of stored steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobStepKind {
@@ -375,17 +236,17 @@ pub enum JobStepKind {
     Done,
     /// It failed for good with this error.
     Failed,
-    /// A timer that ends at this instant.
+    /// A timer that ends at this time.
     Timer,
     /// Children with these ids.
     Children,
     /// A signal with this value.
     Signal,
-    /// A signal was waited for until this instant.
+    /// The time at which a wait for a signal ends.
     Deadline,
-    /// The version of the code that this run goes by.
+    /// The version of the code that this run uses.
     Version,
-    /// Which of several things came first, with its value.
+    /// Which of several waits ended first, with its value.
     Selected,
 }
 
@@ -405,12 +266,12 @@ impl From<StepKind> for JobStepKind {
 }
 
 impl JobStep {
-    /// A step as it is remembered; `detail` says how much of what a program put into it.
+    /// Converts a stored step to its form in the API. `detail` applies to the values that a program chose.
     pub fn show(step: &Step, detail: Detail) -> Self {
         let value = match step.kind {
-            StepKind::Children => Content::show(&ids(&step.value), Detail::Whole),
+            StepKind::Children => Content::show(&child_ids_json(&step.value), Detail::Whole),
             StepKind::Done | StepKind::Failed | StepKind::Signal => Content::show(&step.value, detail),
-            StepKind::Selected => Content::show(&selected(&step.value), detail),
+            StepKind::Selected => Content::show(&selection_json(&step.value), detail),
             StepKind::Timer | StepKind::Deadline | StepKind::Version => {
                 Content::show(&step.value, Detail::Whole)
             }
@@ -419,8 +280,9 @@ impl JobStep {
     }
 }
 
-/// What was selected as JSON: it is kept as the number and the name of the arm on one line, then the signal's value.
-fn selected(value: &[u8]) -> Vec<u8> {
+/// Converts the value of a `selected` step to JSON. The first line of the stored value has the number and the
+/// name of the arm; the value of the signal follows.
+fn selection_json(value: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(value);
     let (arm, value) = text.split_once('\n').unwrap_or((&text, ""));
     let name = arm.split_once(' ').map_or(arm, |(_, name)| name);
@@ -428,26 +290,26 @@ fn selected(value: &[u8]) -> Vec<u8> {
     serde_json::json!({ "selected": name, "value": value }).to_string().into_bytes()
 }
 
-/// The ids of children as JSON: they are kept as bytes, sixteen each.
-fn ids(value: &[u8]) -> Vec<u8> {
+/// Converts the ids of children to JSON. They are stored as bytes, sixteen for each id.
+fn child_ids_json(value: &[u8]) -> Vec<u8> {
     let ids = value.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).map(JobId);
     serde_json::to_vec(&ids.collect::<Vec<_>>()).unwrap_or_default()
 }
 
-/// How to drive a dead job again.
+/// How to redrive a dead job.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RedriveJob {
-    /// What becomes of the steps it remembers; `keep` when absent.
+    /// Whether its stored steps are kept; `keep` when absent.
     #[serde(default)]
     pub steps: StepsOnRedrive,
 }
 
-/// What becomes of the steps that a dead job remembers.
+/// Whether the stored steps of a dead job are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StepsOnRedrive {
-    /// It goes on from them.
+    /// The job continues after its stored steps.
     #[default]
     Keep,
     /// Every step runs again.
@@ -462,7 +324,7 @@ pub struct SignalRequest {
     /// Its name.
     #[schema(min_length = 1, max_length = 128)]
     pub name: String,
-    /// What it says, at most 64 KiB; null when absent.
+    /// Its value, at most 64 KiB; null when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub value: Option<Box<RawValue>>,
@@ -470,18 +332,9 @@ pub struct SignalRequest {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{SignalName, StepName};
+    use redrive_core::StepName;
 
     use super::*;
-
-    #[test]
-    fn each_state_is_written_as_the_engine_names_it() {
-        for state in State::ALL {
-            let shown = JobState::from(state);
-            assert_eq!(serde_json::to_value(shown).unwrap(), state.name());
-            assert_eq!(State::from(shown), state);
-        }
-    }
 
     #[test]
     fn each_kind_of_step_is_written_as_the_engine_names_it() {
@@ -492,26 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_waits_for_is_said_in_words() {
-        let children = |failures_max| Await::Children { branch: 2, failures_max };
-        for (awaits, words) in [
-            (Await::Signal(SignalName::new("go").unwrap()), "the signal \"go\""),
-            (children(0), "the children of step 2 have ended, or one of them"),
-            (children(3), "or more than 3 of them"),
-            (Await::Unhold, "paused"),
-            (Await::Turn, "its turn"),
-            (
-                Await::any([Await::Signal(SignalName::new("go").unwrap()), children(0)]).unwrap(),
-                "whichever comes first: the signal \"go\"; the children of step 2 have ended",
-            ),
-        ] {
-            let shown = Awaits::show(&awaits);
-            assert!(shown.detail.contains(words), "{shown:?}");
-        }
-    }
-
-    #[test]
-    fn what_was_selected_is_shown_by_its_name() {
+    fn a_selection_is_shown_by_the_name_of_its_arm() {
         let name = StepName::new("select").unwrap();
         for (value, expected) in [
             (

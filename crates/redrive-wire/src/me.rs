@@ -1,11 +1,11 @@
-//! What a caller is told about themselves and about who answers.
+//! The caller and the node that answers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::keys::Scope;
+use super::key::Scope;
 
-/// Who is calling, and who answers.
+/// The caller and the node that answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Me {
@@ -13,12 +13,12 @@ pub struct Me {
     pub scope: Scope,
     /// Whether they may see request and response bodies, payloads, outputs and steps.
     pub bodies: bool,
-    /// The only tenant they see; absent when they see all.
+    /// The only tenant that they see; absent if they see every tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Whether no key is needed here, because there is none.
+    /// Whether calls need no API key, because none has been created.
     pub open: bool,
-    /// Whether tasks may call services on this machine; for admins who see all tenants.
+    /// Whether tasks may call services on this machine. Only an admin who sees all tenants gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback_targets: Option<LoopbackTargets>,
     /// The version of the service.
@@ -31,8 +31,8 @@ pub struct Me {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoopbackTargets {
-    /// Whether they may.
+    /// Whether such calls are allowed.
     pub allowed: bool,
-    /// Why.
+    /// Why they are allowed or not.
     pub reason: String,
 }

@@ -1,48 +1,63 @@
-//! Who works on the store, on the wire.
+//! Nodes and workers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who works on the store.
+use super::page::Paged;
+
+/// A page of the nodes and workers of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
     /// The nodes, by name.
     pub items: Vec<Node>,
-    /// How many running jobs were looked at.
-    pub looked_at: u64,
-    /// Whether those were all that run.
+    /// Send it as `cursor` to get the next page; null on the last one.
+    pub next_cursor: Option<String>,
+    /// The number of running jobs that were examined.
+    pub examined: u64,
+    /// Whether all running jobs were examined.
     pub complete: bool,
+}
+
+impl Paged for Nodes {
+    fn next_cursor(&self) -> Option<&str> {
+        self.next_cursor.as_deref()
+    }
+
+    fn append(&mut self, next: Self) {
+        self.items.extend(next.items);
+        self.next_cursor = next.next_cursor;
+    }
 }
 
 /// A node of the service, or a worker of a program that uses the library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// Its name, which is on its leases.
+    /// Its name, as in the leases that it holds.
     pub name: String,
     /// Whether it is a node of the service.
     pub service: bool,
-    /// The version of the service it runs.
+    /// The version of the service that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// When it was started, in epoch ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<i64>,
-    /// When it last gave a sign of life, in epoch ms; a node of the service does so twice a minute.
+    /// When it was last seen, in epoch ms. A node of the service reports twice a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen_at: Option<i64>,
-    /// How many of the jobs that were looked at it has.
+    /// The number of leases that it holds, among the examined jobs.
     pub leases: u64,
-    /// Since when it has the one it has had for longest, in epoch ms.
+    /// When the oldest of its leases started, in epoch ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_lease_at: Option<i64>,
-    /// The kinds of the jobs it has.
+    /// The kinds of the jobs that it holds.
     pub kinds: Vec<String>,
-    /// What keeps it from making attempts: it claims nothing while it has such a problem.
+    /// The problem that keeps it from claiming jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Since when it has that problem, in epoch ms.
+    /// When the problem started, in epoch ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem_since: Option<i64>,
 }

@@ -1,23 +1,19 @@
-//! A retry policy on the wire: flat fields, each of which says what is wrong with it by name.
+//! Retry policies as flat fields. An error names the invalid field.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redrive_core::limits::HORIZON;
 use redrive_core::policy::backoff::Curve;
-use redrive_core::time::ceil_ms;
 use redrive_core::{Backoff, Eligibility, Invalid, Jitter, Policy, PolicyRef};
-use redrive_delivery::Target;
-use redrive_delivery::call::check_report_target;
-use redrive_delivery::secrets::SECRET_NAME_BYTES_MAX;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::{Answer, Problem};
+use super::millis::ms;
 
 /// How the wait grows from one retry to the next; `k` is the number of attempts that have failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "UPPERCASE")]
+#[serde(rename_all = "snake_case")]
 pub enum BackoffType {
     /// `initialDelayMs · multiplier^(k−1)`
     Exponential,
@@ -31,25 +27,25 @@ pub enum BackoffType {
     Schedule,
 }
 
-/// How waits are spread.
+/// The random part of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "UPPERCASE")]
+#[serde(rename_all = "snake_case")]
 pub enum JitterType {
-    /// Not at all.
+    /// No random part.
     None,
-    /// From zero to the wait.
+    /// A random duration from zero to the wait.
     Full,
-    /// From half the wait to the wait.
+    /// A random duration from half the wait to the wait.
     Equal,
-    /// From `initialDelayMs` to three times the wait before.
+    /// A random duration from `initialDelayMs` to three times the previous wait.
     Decorrelated,
-    /// By `jitterFraction` of the wait to either side.
+    /// Lengthens or shortens the wait by up to `jitterFraction` of it.
     Proportional,
-    /// By `jitterMs` to either side.
+    /// Lengthens or shortens the wait by up to `jitterMs`.
     Absolute,
 }
 
-/// A retry policy. What is absent has the value of the default policy.
+/// A retry policy. A field that is absent has the value of the default policy.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryPolicy {
@@ -57,49 +53,50 @@ pub struct RetryPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub policy_id: Option<String>,
-    /// Its version, from 1; what is sent is ignored.
+    /// Its version, from 1. The service ignores it in requests.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
+    #[schema(minimum = 0, maximum = 4294967295_u64, value_type = Option<u64>)]
     pub version: Option<u32>,
-    /// Attempts in all, the first one included; 8 when absent.
+    /// The largest number of attempts, including the first; 8 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10000)]
     pub max_attempts: Option<u32>,
-    /// `EXPONENTIAL` when absent.
+    /// How the wait grows; `exponential` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_type: Option<BackoffType>,
-    /// The first wait; 1000 when absent. Not for `SCHEDULE`.
+    /// The first wait; 1000 when absent. Not for `schedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 31536000000u64)]
     pub initial_delay_ms: Option<u64>,
-    /// For `EXPONENTIAL`; 2 when absent.
+    /// The factor of `exponential` backoff; 2 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(exclusive_minimum = 0)]
     pub multiplier: Option<f64>,
-    /// For `POLYNOMIAL`; 2 when absent.
+    /// The power of `polynomial` backoff; 2 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub exponent: Option<f64>,
-    /// For `SCHEDULE`: each wait; the last one repeats.
+    /// The waits of a `schedule`; the last one repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 100)]
     pub delays_ms: Option<Vec<u64>>,
-    /// No wait is longer; 300000 when absent, or the longest wait that another field states.
+    /// The longest wait. When absent: 300000, or the longest wait in another field if that is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 31536000000u64)]
     pub max_delay_ms: Option<u64>,
-    /// How long a task may take in all; 3600000 when absent, without end when null.
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    /// The time budget: attempts may start within this time from the first due time of a run. 3600000 when
+    /// absent, unlimited when null.
+    #[serde(default, deserialize_with = "null_as_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 31536000000u64)]
     pub total_budget_ms: Option<Option<u64>>,
-    /// `FULL` when absent.
+    /// The random part of a wait; `full` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_type: Option<JitterType>,
-    /// For `PROPORTIONAL`.
+    /// The fraction of `proportional` jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1)]
     pub jitter_fraction: Option<f64>,
-    /// For `ABSOLUTE`.
+    /// The size of `absolute` jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 31536000000u64)]
     pub jitter_ms: Option<u64>,
@@ -115,16 +112,16 @@ pub struct RetryPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 43200000)]
     pub attempt_timeout_ms: Option<u64>,
-    /// How long one attempt is leased: after a crash it is left alone for so long.
+    /// The lease of one attempt. After a crash, the job runs again when its lease has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1000, maximum = 43200000)]
-    pub visibility_timeout_ms: Option<u64>,
-    /// Where the outcome of a task that succeeded is delivered, by `http` or `https`.
+    pub lease_ms: Option<u64>,
+    /// The callback URL for a task that succeeds, `http` or `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_success_url: Option<String>,
-    /// Where the outcome of a task that is exhausted is delivered, by `http` or `https`.
+    /// The callback URL for a task that is dead, `http` or `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_exhausted_url: Option<String>,
+    pub on_failure_url: Option<String>,
     /// The name of the secret that signs each delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing_secret: Option<String>,
@@ -132,16 +129,21 @@ pub struct RetryPolicy {
 
 /// The longest attempt that a policy or task may allow.
 pub const ATTEMPT_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-/// What a policy keeps for the service, by the name of its field.
+/// The annotation of a policy that stores the field of the same name.
 pub const ON_SUCCESS_URL: &str = "onSuccessUrl";
 /// See [`ON_SUCCESS_URL`].
-pub const ON_EXHAUSTED_URL: &str = "onExhaustedUrl";
+pub const ON_FAILURE_URL: &str = "onFailureUrl";
 /// See [`ON_SUCCESS_URL`].
 pub const SIGNING_SECRET: &str = "signingSecret";
 
+/// The callback URL of a policy for dead tasks. Older versions stored it as `onExhaustedUrl`.
+pub fn on_failure_url(policy: &Policy) -> Option<&String> {
+    policy.annotations.get(ON_FAILURE_URL).or_else(|| policy.annotations.get("onExhaustedUrl"))
+}
+
 impl RetryPolicy {
-    /// The policy that these fields state.
-    pub fn to_policy(&self) -> Answer<Policy> {
+    /// The policy that these fields describe.
+    pub fn to_policy(&self) -> Result<Policy, Invalid> {
         let default = Policy::default();
         let policy = Policy {
             backoff: self.backoff(&default.backoff)?,
@@ -158,7 +160,7 @@ impl RetryPolicy {
         self.annotate(policy)
     }
 
-    /// The fields of a policy, all of those that apply to it.
+    /// Every field that applies to a policy.
     pub fn show(policy: &Policy) -> Self {
         let mut shown = Self {
             max_attempts: Some(policy.max_attempts.get()),
@@ -166,10 +168,10 @@ impl RetryPolicy {
             retryable_status_codes: Some(policy.eligibility.retryable_status_codes.clone()),
             retryable_grpc_codes: Some(policy.eligibility.retryable_grpc_codes.clone()),
             attempt_timeout_ms: policy.attempt_timeout.map(ms),
-            visibility_timeout_ms: policy.lease.map(ms),
+            lease_ms: policy.lease.map(ms),
             max_delay_ms: Some(ms(policy.backoff.max_delay())),
             on_success_url: policy.annotations.get(ON_SUCCESS_URL).cloned(),
-            on_exhausted_url: policy.annotations.get(ON_EXHAUSTED_URL).cloned(),
+            on_failure_url: on_failure_url(policy).cloned(),
             signing_secret: policy.annotations.get(SIGNING_SECRET).cloned(),
             ..Self::default()
         };
@@ -178,40 +180,32 @@ impl RetryPolicy {
         shown
     }
 
-    /// The same under its name.
-    pub fn named(self, policy: &PolicyRef) -> Self {
+    /// Adds the name and the version of the policy.
+    pub fn with_name(self, policy: &PolicyRef) -> Self {
         let policy_id = Some(policy.name.as_str().to_owned());
         Self { policy_id, version: Some(policy.version.get()), ..self }
     }
 
-    fn annotate(&self, policy: Policy) -> Answer<Policy> {
-        let mut policy = policy.with_lease(self.visibility_timeout_ms.map(Duration::from_millis))?;
-        for (field, url) in
-            [(ON_SUCCESS_URL, &self.on_success_url), (ON_EXHAUSTED_URL, &self.on_exhausted_url)]
-        {
+    fn annotate(&self, policy: Policy) -> Result<Policy, Invalid> {
+        let mut policy = policy.with_lease(self.lease_ms.map(Duration::from_millis))?;
+        for (field, url) in [(ON_SUCCESS_URL, &self.on_success_url), (ON_FAILURE_URL, &self.on_failure_url)] {
             if let Some(url) = url {
-                let target = Target::parse_as(field, url)?;
-                check_report_target(field, &target)?;
-                policy = policy.with_annotation(field, target.to_string())?;
+                policy = policy.with_annotation(field, url.as_str())?;
             }
         }
         if let Some(secret) = &self.signing_secret {
-            if secret.is_empty() || secret.len() > SECRET_NAME_BYTES_MAX {
-                let detail = format!("must be from 1 to {SECRET_NAME_BYTES_MAX} bytes long");
-                return Err(Problem::invalid(SIGNING_SECRET, detail));
-            }
             policy = policy.with_annotation(SIGNING_SECRET, secret.as_str())?;
         }
         Ok(policy)
     }
 
-    fn backoff(&self, default: &Backoff) -> Answer<Backoff> {
+    fn backoff(&self, default: &Backoff) -> Result<Backoff, Invalid> {
         use BackoffType::{Exponential, Fixed, Linear, Polynomial, Schedule};
         let kind = self.backoff_type.unwrap_or(Exponential);
-        self.belongs("multiplier", self.multiplier.is_some(), kind == Exponential)?;
-        self.belongs("exponent", self.exponent.is_some(), kind == Polynomial)?;
-        self.belongs("delaysMs", self.delays_ms.is_some(), kind == Schedule)?;
-        self.belongs("initialDelayMs", self.initial_delay_ms.is_some(), kind != Schedule)?;
+        self.check_applies("multiplier", self.multiplier.is_some(), kind == Exponential)?;
+        self.check_applies("exponent", self.exponent.is_some(), kind == Polynomial)?;
+        self.check_applies("delaysMs", self.delays_ms.is_some(), kind == Schedule)?;
+        self.check_applies("initialDelayMs", self.initial_delay_ms.is_some(), kind != Schedule)?;
         let initial = self.initial_delay_ms.map_or(default.initial(), Duration::from_millis);
         let curve = match kind {
             Exponential => Curve::Exponential(initial, self.multiplier.unwrap_or(2.0)),
@@ -220,28 +214,28 @@ impl RetryPolicy {
             Polynomial => Curve::Polynomial(initial, self.exponent.unwrap_or(2.0)),
             Schedule => Curve::Schedule(self.delays()?),
         };
-        let stated =
+        let configured =
             if let Curve::Schedule(delays) = &curve { delays.iter().max().copied() } else { Some(initial) };
-        within("initialDelayMs", initial)?;
-        let longest = stated.unwrap_or_default().max(default.max_delay());
-        Ok(Backoff::new(curve, self.max_delay_ms.map_or(longest, Duration::from_millis))?)
+        at_most_a_year("initialDelayMs", initial)?;
+        let longest = configured.unwrap_or_default().max(default.max_delay());
+        Backoff::new(curve, self.max_delay_ms.map_or(longest, Duration::from_millis))
     }
 
-    fn delays(&self) -> Answer<Vec<Duration>> {
-        let missing = || Problem::invalid("delaysMs", "is missing: backoffType SCHEDULE needs it");
+    fn delays(&self) -> Result<Vec<Duration>, Invalid> {
+        let missing = || Invalid::new("delaysMs", "is missing: backoffType schedule needs it");
         let delays = self.delays_ms.as_ref().ok_or_else(missing)?;
-        delays.iter().map(|ms| within("delaysMs", Duration::from_millis(*ms))).collect()
+        delays.iter().map(|ms| at_most_a_year("delaysMs", Duration::from_millis(*ms))).collect()
     }
 
-    fn jitter(&self, default: Jitter) -> Answer<Jitter> {
+    fn jitter(&self, default: Jitter) -> Result<Jitter, Invalid> {
         let kind = self.jitter_type;
-        self.belongs(
+        self.check_applies(
             "jitterFraction",
             self.jitter_fraction.is_some(),
             kind == Some(JitterType::Proportional),
         )?;
-        self.belongs("jitterMs", self.jitter_ms.is_some(), kind == Some(JitterType::Absolute))?;
-        let missing = |field| Problem::invalid(field, "is missing: this jitterType needs it");
+        self.check_applies("jitterMs", self.jitter_ms.is_some(), kind == Some(JitterType::Absolute))?;
+        let missing = |field| Invalid::new(field, "is missing: this jitterType needs it");
         Ok(match kind {
             None => default,
             Some(JitterType::None) => Jitter::None,
@@ -253,40 +247,40 @@ impl RetryPolicy {
             }
             Some(JitterType::Absolute) => {
                 let width = Duration::from_millis(self.jitter_ms.ok_or_else(|| missing("jitterMs"))?);
-                Jitter::absolute(within("jitterMs", width)?)
+                Jitter::absolute(at_most_a_year("jitterMs", width)?)
             }
         })
     }
 
-    fn total_budget(&self, default: Option<Duration>) -> Answer<Option<Duration>> {
+    fn total_budget(&self, default: Option<Duration>) -> Result<Option<Duration>, Invalid> {
         match self.total_budget_ms {
             None => Ok(default),
             Some(None) => Ok(None),
-            Some(Some(0)) => Err(Problem::invalid("totalBudgetMs", "must be at least 1, or null for no end")),
-            Some(Some(ms)) => within("totalBudgetMs", Duration::from_millis(ms)).map(Some),
+            Some(Some(0)) => Err(Invalid::new("totalBudgetMs", "must be at least 1, or null for no limit")),
+            Some(Some(ms)) => at_most_a_year("totalBudgetMs", Duration::from_millis(ms)).map(Some),
         }
     }
 
-    fn eligibility(&self, default: Eligibility) -> Answer<Eligibility> {
+    fn eligibility(&self, default: Eligibility) -> Result<Eligibility, Invalid> {
         let status = self.retryable_status_codes.clone().unwrap_or(default.retryable_status_codes);
         if let Some(wrong) = status.iter().find(|code| !(100..=599).contains(*code)) {
-            let detail = format!("must hold statuses from 100 to 599, holds {wrong}");
-            return Err(Problem::invalid("retryableStatusCodes", detail));
+            let detail = format!("must contain only statuses from 100 to 599, contains {wrong}");
+            return Err(Invalid::new("retryableStatusCodes", detail));
         }
         let grpc = self.retryable_grpc_codes.clone().unwrap_or(default.retryable_grpc_codes);
         if let Some(wrong) = grpc.iter().find(|code| !(1..=16).contains(*code)) {
-            let detail = format!("must hold codes from 1 to 16, holds {wrong}");
-            return Err(Problem::invalid("retryableGrpcCodes", detail));
+            let detail = format!("must contain only codes from 1 to 16, contains {wrong}");
+            return Err(Invalid::new("retryableGrpcCodes", detail));
         }
         Ok(Eligibility { retryable_status_codes: status, retryable_grpc_codes: grpc, ..default })
     }
 
-    fn attempt_timeout(&self) -> Answer<Option<Duration>> {
+    fn attempt_timeout(&self) -> Result<Option<Duration>, Invalid> {
         attempt_timeout("attemptTimeoutMs", self.attempt_timeout_ms)
     }
 
-    /// Refuses a field that would be ignored.
-    fn belongs(&self, field: &'static str, given: bool, applies: bool) -> Result<(), Invalid> {
+    /// Rejects a field that would be ignored.
+    fn check_applies(&self, field: &'static str, given: bool, applies: bool) -> Result<(), Invalid> {
         if given && !applies {
             return Err(Invalid::new(
                 field,
@@ -335,31 +329,26 @@ impl RetryPolicy {
     }
 }
 
-/// The limit of one attempt, within bounds.
-pub(crate) fn attempt_timeout(field: &'static str, asked: Option<u64>) -> Answer<Option<Duration>> {
+/// Checks the timeout of one attempt. The error names `field`.
+pub fn attempt_timeout(field: &'static str, asked: Option<u64>) -> Result<Option<Duration>, Invalid> {
     let longest = ATTEMPT_TIMEOUT_MAX.as_millis();
     match asked {
         Some(ms) if ms == 0 || u128::from(ms) > longest => {
-            Err(Problem::invalid(field, format!("must be from 1 to {longest}, is {ms}")))
+            Err(Invalid::new(field, format!("must be from 1 to {longest}, is {ms}")))
         }
         asked => Ok(asked.map(Duration::from_millis)),
     }
 }
 
-/// Milliseconds on the wire.
-pub(crate) fn ms(span: Duration) -> u64 {
-    u64::try_from(ceil_ms(span)).unwrap_or(0)
-}
-
-fn within(field: &'static str, span: Duration) -> Answer<Duration> {
+fn at_most_a_year(field: &'static str, span: Duration) -> Result<Duration, Invalid> {
     if span <= HORIZON {
         return Ok(span);
     }
-    Err(Problem::invalid(field, format!("must be at most {} (a year)", HORIZON.as_millis())))
+    Err(Invalid::new(field, format!("must be at most {} (a year)", HORIZON.as_millis())))
 }
 
-/// Tells a null that was stated from a field that was left out.
-fn stated<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
+/// Reads `null` as a value, to distinguish it from an absent field.
+fn null_as_value<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
@@ -372,22 +361,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stated_is_the_default_policy() {
+    fn without_fields_it_is_the_default_policy() {
         assert_eq!(parse("{}").to_policy().unwrap(), Policy::default());
     }
 
     #[test]
-    fn what_is_shown_states_the_same_policy() {
+    fn the_shown_fields_describe_the_same_policy() {
         for json in [
             "{}",
-            r#"{"backoffType":"FIXED","initialDelayMs":600000}"#,
-            r#"{"backoffType":"LINEAR","initialDelayMs":5,"maxDelayMs":50,"totalBudgetMs":null}"#,
-            r#"{"multiplier":1.1,"jitterType":"DECORRELATED","maxAttempts":1}"#,
-            r#"{"backoffType":"POLYNOMIAL","exponent":0.3,"jitterType":"PROPORTIONAL","jitterFraction":0.1}"#,
-            r#"{"backoffType":"SCHEDULE","delaysMs":[5,3600000,7],"jitterType":"ABSOLUTE","jitterMs":20}"#,
-            r#"{"jitterType":"NONE","retryableStatusCodes":[],"retryableGrpcCodes":[4,14]}"#,
-            r#"{"jitterType":"EQUAL","attemptTimeoutMs":100,"totalBudgetMs":5,"visibilityTimeoutMs":5000}"#,
-            r#"{"onSuccessUrl":"https://a.example/","onExhaustedUrl":"http://b.example/x","signingSecret":"main"}"#,
+            r#"{"backoffType":"fixed","initialDelayMs":600000}"#,
+            r#"{"backoffType":"linear","initialDelayMs":5,"maxDelayMs":50,"totalBudgetMs":null}"#,
+            r#"{"multiplier":1.1,"jitterType":"decorrelated","maxAttempts":1}"#,
+            r#"{"backoffType":"polynomial","exponent":0.3,"jitterType":"proportional","jitterFraction":0.1}"#,
+            r#"{"backoffType":"schedule","delaysMs":[5,3600000,7],"jitterType":"absolute","jitterMs":20}"#,
+            r#"{"jitterType":"none","retryableStatusCodes":[],"retryableGrpcCodes":[4,14]}"#,
+            r#"{"jitterType":"equal","attemptTimeoutMs":100,"totalBudgetMs":5,"leaseMs":5000}"#,
+            r#"{"onSuccessUrl":"https://a.example/","onFailureUrl":"http://b.example/x","signingSecret":"main"}"#,
         ] {
             let policy = parse(json).to_policy().unwrap();
             let shown = serde_json::to_string(&RetryPolicy::show(&policy)).unwrap();
@@ -396,39 +385,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_its_field() {
+    fn an_error_names_the_invalid_field() {
         for (json, field) in [
             (r#"{"maxAttempts":0}"#, "maxAttempts"),
             (r#"{"maxAttempts":10001}"#, "maxAttempts"),
             (r#"{"multiplier":0}"#, "multiplier"),
-            (r#"{"multiplier":2,"backoffType":"FIXED"}"#, "multiplier"),
+            (r#"{"multiplier":2,"backoffType":"fixed"}"#, "multiplier"),
             (r#"{"exponent":2}"#, "exponent"),
             (r#"{"delaysMs":[1]}"#, "delaysMs"),
-            (r#"{"backoffType":"SCHEDULE"}"#, "delaysMs"),
-            (r#"{"backoffType":"SCHEDULE","delaysMs":[]}"#, "delaysMs"),
-            (r#"{"backoffType":"SCHEDULE","delaysMs":[31536000001]}"#, "delaysMs"),
-            (r#"{"backoffType":"SCHEDULE","delaysMs":[1],"initialDelayMs":1}"#, "initialDelayMs"),
+            (r#"{"backoffType":"schedule"}"#, "delaysMs"),
+            (r#"{"backoffType":"schedule","delaysMs":[]}"#, "delaysMs"),
+            (r#"{"backoffType":"schedule","delaysMs":[31536000001]}"#, "delaysMs"),
+            (r#"{"backoffType":"schedule","delaysMs":[1],"initialDelayMs":1}"#, "initialDelayMs"),
             (r#"{"initialDelayMs":2,"maxDelayMs":1}"#, "initialDelayMs"),
             (r#"{"initialDelayMs":31536000001}"#, "initialDelayMs"),
             (r#"{"maxDelayMs":31536000001}"#, "maxDelayMs"),
             (r#"{"totalBudgetMs":0}"#, "totalBudgetMs"),
             (r#"{"jitterFraction":0.1}"#, "jitterFraction"),
-            (r#"{"jitterType":"PROPORTIONAL"}"#, "jitterFraction"),
-            (r#"{"jitterType":"PROPORTIONAL","jitterFraction":2}"#, "jitterFraction"),
-            (r#"{"jitterType":"ABSOLUTE"}"#, "jitterMs"),
+            (r#"{"jitterType":"proportional"}"#, "jitterFraction"),
+            (r#"{"jitterType":"proportional","jitterFraction":2}"#, "jitterFraction"),
+            (r#"{"jitterType":"absolute"}"#, "jitterMs"),
             (r#"{"jitterMs":1}"#, "jitterMs"),
             (r#"{"retryableStatusCodes":[99]}"#, "retryableStatusCodes"),
             (r#"{"retryableGrpcCodes":[0]}"#, "retryableGrpcCodes"),
             (r#"{"attemptTimeoutMs":0}"#, "attemptTimeoutMs"),
-            (r#"{"visibilityTimeoutMs":999}"#, "visibilityTimeoutMs"),
-            (r#"{"onSuccessUrl":"x"}"#, "onSuccessUrl"),
-            (r#"{"onExhaustedUrl":"ftp://a/"}"#, "onExhaustedUrl"),
-            (r#"{"onSuccessUrl":"grpc://a.example/b.C/D"}"#, "onSuccessUrl"),
-            (r#"{"onExhaustedUrl":"grpcs://a.example/b.C/D"}"#, "onExhaustedUrl"),
-            (r#"{"signingSecret":""}"#, "signingSecret"),
+            (r#"{"leaseMs":999}"#, "leaseMs"),
         ] {
             let problem = parse(json).to_policy().unwrap_err();
-            assert_eq!(problem.field.as_deref(), Some(field), "{json}: {problem:?}");
+            assert_eq!(problem.field, field, "{json}: {problem:?}");
         }
     }
 }

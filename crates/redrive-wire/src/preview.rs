@@ -1,10 +1,10 @@
-//! The schedule that a policy would give.
+//! A preview of the waits of a policy.
 
-use redrive_core::policy::preview::{Preview, Retry, Total};
+use redrive_core::policy::preview::{Preview, Retry, TotalWait};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::policy::ms;
+use super::millis::ms;
 
 /// The waits before each retry if every call fails at once, and their sums.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -12,7 +12,7 @@ use super::policy::ms;
 pub struct PolicyPreview {
     /// One for each retry, in order; at most 100.
     pub retries: Vec<RetryPreview>,
-    /// How many more retries there are.
+    /// The number of further retries, which are not shown.
     pub not_shown: u32,
     /// The sums over the retries shown.
     pub total: Waits,
@@ -22,7 +22,7 @@ pub struct PolicyPreview {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryPreview {
-    /// The attempt it leads to, from 2.
+    /// The attempt that follows the wait, from 2.
     pub attempt_number: u32,
     /// The shortest wait.
     pub earliest_ms: u64,
@@ -38,11 +38,11 @@ pub struct RetryPreview {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Waits {
-    /// Of the shortest waits.
+    /// The sum of the shortest waits.
     pub earliest_ms: u64,
-    /// Of the mean waits.
+    /// The sum of the mean waits.
     pub mean_ms: u64,
-    /// Of the longest waits.
+    /// The sum of the longest waits.
     pub latest_ms: u64,
 }
 
@@ -68,8 +68,8 @@ impl From<&Retry> for RetryPreview {
     }
 }
 
-impl From<Total> for Waits {
-    fn from(total: Total) -> Self {
+impl From<TotalWait> for Waits {
+    fn from(total: TotalWait) -> Self {
         Self { earliest_ms: ms(total.earliest), mean_ms: ms(total.mean), latest_ms: ms(total.latest) }
     }
 }

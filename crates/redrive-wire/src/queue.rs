@@ -1,12 +1,14 @@
-//! Queues on the wire.
+//! Queues and their limits.
 
 use std::collections::BTreeMap;
 
-use redrive_core::quota::{Bounds, Quota, Rate};
+use redrive_core::queue_limits::{self, Limits, Rate};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+
+use super::page::Paged;
 
 /// A queue.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -14,75 +16,88 @@ use utoipa::ToSchema;
 pub struct QueueStatus {
     /// Its name.
     pub name: String,
-    /// Whether nothing is claimed from it.
+    /// Whether it is paused: no job of it is claimed.
     pub paused: bool,
-    /// How much of it may run at once, and how often; absent when nothing bounds it.
+    /// Its limits; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub quota: Option<QueueQuota>,
+    pub limits: Option<QueueLimits>,
     /// Jobs by state.
     pub jobs: BTreeMap<String, u64>,
 }
 
 impl QueueStatus {
-    /// A queue of which nothing is known.
+    /// A queue without jobs or limits.
     pub fn empty(name: &str, paused: bool) -> Self {
-        Self { name: name.to_owned(), paused, quota: None, jobs: BTreeMap::new() }
+        Self { name: name.to_owned(), paused, limits: None, jobs: BTreeMap::new() }
     }
 }
 
-/// Every queue.
+/// A page of the queues.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Queues {
     /// The queues, by name.
     pub items: Vec<QueueStatus>,
+    /// Send it as `cursor` to get the next page; null on the last one.
+    pub next_cursor: Option<String>,
     /// Whether every queue is paused.
     pub all_paused: bool,
 }
 
-/// How much of a queue may run at once, and how often a job of it starts, on all nodes together.
+impl Paged for Queues {
+    fn next_cursor(&self) -> Option<&str> {
+        self.next_cursor.as_deref()
+    }
+
+    fn append(&mut self, next: Self) {
+        self.items.extend(next.items);
+        self.next_cursor = next.next_cursor;
+    }
+}
+
+/// The limits of a queue, on all nodes together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(example = json!({"concurrency": 50, "rate": {"count": 1000, "perMs": 60000}, "perKey": {"concurrency": 2}}))]
-pub struct QueueQuota {
-    /// Of the whole queue: how many run at once.
+pub struct QueueLimits {
+    /// The most jobs of the queue that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub concurrency: Option<u32>,
-    /// Of the whole queue: how often one starts.
+    /// The most jobs of the queue that start within an interval.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_object")]
     pub rate: Option<QueueRate>,
-    /// Of each partition's key.
+    /// The limits of each partition key.
     #[serde(deserialize_with = "object")]
-    pub per_key: QueueBounds,
+    pub per_key: KeyLimits,
 }
 
-/// How many run at once, and how often one starts.
+/// The limits of each partition key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct QueueBounds {
-    /// How many run at once.
+pub struct KeyLimits {
+    /// The most jobs with one key that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub concurrency: Option<u32>,
-    /// How often one starts.
+    /// The most jobs with one key that start within an interval.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_object")]
     pub rate: Option<QueueRate>,
 }
 
-/// At most so many starts within any span of this length.
+/// The most starts within any interval of a given length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueRate {
-    /// How many.
+    /// The number of starts.
     #[schema(format = "uint32", minimum = 1, maximum = 4294967295u64)]
     pub count: u32,
-    /// The span; at most a year.
+    /// The length of the interval; at most a year.
     #[schema(minimum = 1, maximum = 31536000000u64)]
     pub per_ms: u64,
 }
 
-/// An object by its names. A list would fill a struct by position, which no schema allows.
+/// Reads an object. Serde would also read a list, by position, which the schema does not allow.
 fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let object = Map::deserialize(deserializer)?;
     T::deserialize(Value::Object(object)).map_err(D::Error::custom)
@@ -95,29 +110,29 @@ fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     T::deserialize(Value::Object(object)).map(Some).map_err(D::Error::custom)
 }
 
-impl From<Quota> for QueueQuota {
-    fn from(quota: Quota) -> Self {
-        let Quota { concurrency, rate, per_key } = quota;
+impl From<queue_limits::QueueLimits> for QueueLimits {
+    fn from(limits: queue_limits::QueueLimits) -> Self {
+        let queue_limits::QueueLimits { concurrency, rate, per_key } = limits;
         Self { concurrency, rate: rate.map(Into::into), per_key: per_key.into() }
     }
 }
 
-impl From<QueueQuota> for Quota {
-    fn from(quota: QueueQuota) -> Self {
-        let QueueQuota { concurrency, rate, per_key } = quota;
+impl From<QueueLimits> for queue_limits::QueueLimits {
+    fn from(limits: QueueLimits) -> Self {
+        let QueueLimits { concurrency, rate, per_key } = limits;
         Self { concurrency, rate: rate.map(Into::into), per_key: per_key.into() }
     }
 }
 
-impl From<Bounds> for QueueBounds {
-    fn from(bounds: Bounds) -> Self {
-        Self { concurrency: bounds.concurrency, rate: bounds.rate.map(Into::into) }
+impl From<Limits> for KeyLimits {
+    fn from(limits: Limits) -> Self {
+        Self { concurrency: limits.concurrency, rate: limits.rate.map(Into::into) }
     }
 }
 
-impl From<QueueBounds> for Bounds {
-    fn from(bounds: QueueBounds) -> Self {
-        Self { concurrency: bounds.concurrency, rate: bounds.rate.map(Into::into) }
+impl From<KeyLimits> for Limits {
+    fn from(limits: KeyLimits) -> Self {
+        Self { concurrency: limits.concurrency, rate: limits.rate.map(Into::into) }
     }
 }
 

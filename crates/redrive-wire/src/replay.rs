@@ -1,11 +1,11 @@
-//! What another policy would have made of the failures of late.
+//! A comparison of two policies on recent failures.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::policy::RetryPolicy;
 
-/// Which policy to try, on whose failures.
+/// The policy to try, and the tasks to try it on.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"policy": {"maxAttempts": 5, "initialDelayMs": 500}, "policyId": "payments", "days": 7}))]
@@ -15,39 +15,40 @@ pub struct ReplayRequest {
     /// Only tasks under any version of this policy; all tasks when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_id: Option<String>,
-    /// How far back; 7 when absent.
+    /// How many days back a task may have ended; 7 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 30)]
     pub days: Option<u32>,
 }
 
-/// What became of tasks that needed more than one attempt, and what would have become of them.
+/// The results of tasks that needed more than one attempt, under their own policy and under the tried one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replay {
-    /// How many tasks were looked at.
-    pub looked_at: u64,
-    /// Whether those were all.
+    /// The number of tasks that were examined.
+    pub examined: u64,
+    /// Whether all tasks of this time were examined.
     pub complete: bool,
-    /// How many of them needed more than one attempt: those that are compared.
+    /// The number of tasks that needed more than one attempt; these are compared.
     pub tasks: u64,
-    /// What became of them.
-    pub actual: Courses,
-    /// What would have become of them: a target works from the instant at which it really answered, or never.
-    pub replayed: Courses,
+    /// The actual results.
+    pub actual: ReplayTotals,
+    /// The results under the tried policy, on the assumption that each target works from the time of its
+    /// actual success.
+    pub replayed: ReplayTotals,
 }
 
-/// What became of tasks.
+/// Totals over the tasks that are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Courses {
-    /// Attempts in all.
+pub struct ReplayTotals {
+    /// The number of attempts.
     pub attempts: u64,
-    /// How many were exhausted.
-    pub exhausted: u64,
-    /// How many succeeded.
+    /// The number of dead tasks.
+    pub dead: u64,
+    /// The number of tasks that succeeded.
     pub succeeded: u64,
-    /// How long it took until they succeeded, on average.
+    /// The mean time until success; absent if no task succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_ms_to_success: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Numbers over time, as charts draw them.
+//! Counts over time, for charts.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::origin::GateState;
 
-/// How far back a series goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+/// The length of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Span {
     /// An hour, in steps of 10 seconds.
@@ -27,7 +27,7 @@ impl Span {
         }
     }
 
-    /// How many points it has at most.
+    /// The largest number of points.
     pub fn points_max(self) -> usize {
         match self {
             Self::Hour => 360,
@@ -36,24 +36,24 @@ impl Span {
     }
 }
 
-/// How far back to look.
+/// Selects the length of a series.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SeriesQuery {
-    /// How far back; an hour when absent.
+    /// The length of the series; an hour when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub span: Option<Span>,
 }
 
-/// What the nodes of the service did and what the store held, over time.
+/// Attempts of all nodes, and jobs in the store, over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
     /// The time from one point to the next.
     pub step_ms: i64,
-    /// The points, oldest first; steps of which nothing is known are left out.
+    /// The points, oldest first; steps without data are left out.
     pub points: Vec<SeriesPoint>,
 }
 
@@ -65,33 +65,33 @@ pub struct SeriesPoint {
     pub at: i64,
     /// Attempts that succeeded.
     pub succeeded: u64,
-    /// Attempts that failed and are followed by another.
+    /// Attempts that failed and were retried.
     pub retried: u64,
-    /// Attempts that ended their task as a dead letter.
-    pub exhausted: u64,
-    /// Attempts that ended otherwise, as by a cancel.
+    /// Attempts after which the job was dead.
+    pub dead: u64,
+    /// Attempts with another outcome, such as a cancel.
     pub other: u64,
-    /// How long after it was due the middle one of the attempts was started.
+    /// The median time from due to started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_lag_p50_ms: Option<u64>,
-    /// The same of the latest in a hundred.
+    /// The 99th percentile of the time from due to started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_lag_p99_ms: Option<u64>,
     /// Jobs in the store by state.
     pub jobs: BTreeMap<String, u64>,
-    /// How late the job was that had been due for longest.
+    /// How long the oldest due job had been due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_due_ms: Option<u64>,
 }
 
-/// Of which origin, and how far back.
+/// Selects the origin and the length of a series.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct OriginSeriesQuery {
-    /// The origin, as `GET /origins` names it.
+    /// The origin, as `GET /v1/origins` names it.
     pub origin: String,
-    /// How far back; an hour when absent.
+    /// The length of the series; an hour when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub span: Option<Span>,
@@ -103,7 +103,7 @@ pub struct OriginSeriesQuery {
 pub struct OriginSeries {
     /// The time from one point to the next.
     pub step_ms: i64,
-    /// The points, oldest first; steps in which it was not called are left out.
+    /// The points, oldest first; steps without calls are left out.
     pub points: Vec<OriginPoint>,
 }
 
@@ -113,17 +113,17 @@ pub struct OriginSeries {
 pub struct OriginPoint {
     /// When the step began, in epoch ms.
     pub at: i64,
-    /// How many calls may be under way, on all nodes together.
+    /// The largest number of concurrent calls that the gates allow, on all nodes together.
     pub limit: u64,
-    /// How many were, at most.
+    /// The highest number of concurrent calls within the step, on all nodes together.
     pub in_flight: u64,
-    /// Where the gate stood; the worst of the nodes.
+    /// The state of the gate; the worst of all nodes.
     pub state: GateState,
-    /// The smoothed duration of calls; the longest of the nodes.
+    /// The smoothed duration of calls; the longest of all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<u64>,
-    /// Answers of late, at most.
+    /// The highest number of recent answers within the step, on all nodes together.
     pub answered: u64,
-    /// Failures of late, at most.
+    /// The highest number of recent failures within the step, on all nodes together.
     pub failed: u64,
 }

@@ -1,7 +1,10 @@
-//! Sessions on the wire.
+//! Sessions of the console.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The prefix of session tokens.
+pub const TOKEN_PREFIX: &str = "rds_";
 
 /// A session that was just opened.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -9,7 +12,7 @@ use utoipa::ToSchema;
 pub struct OpenedSession {
     /// The part of the token that may be shown.
     pub session_id: String,
-    /// What to send instead of the API key, as `Authorization: Bearer rds_…`; shown once.
+    /// The token to send instead of the API key, as `Authorization: Bearer rds_…`; shown once.
     pub token: String,
     /// When the session ends, in epoch ms.
     pub expires_at: i64,
