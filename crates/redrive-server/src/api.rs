@@ -1,4 +1,4 @@
-//! What the routes share, and the router made of them.
+//! The state that all routes share.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use axum::Router;
 use redrive::Redrive;
 use redrive_core::store::Backend;
 use redrive_core::{StoreError, Timestamp, WorkerId};
-use redrive_delivery::Parts;
+use redrive_delivery::DeliveryParts;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -16,54 +16,55 @@ use crate::auth_limit::FailedLogins;
 use crate::events::Events;
 use crate::loopback::LoopbackGuard;
 use crate::metrics::Metrics;
-use crate::node_problem::CurrentProblem;
+use crate::node_monitor::LocalProblem;
 use crate::policies::Policies;
 use crate::readiness::Readiness;
-use crate::series::Recent;
-use crate::{operations, routes, sample};
+use crate::series::SeriesRecorder;
+use crate::{node_monitor, operations, routes};
 
-/// What the routes share.
+/// The state that all routes share.
 pub struct Api {
     pub(crate) store: Arc<dyn Backend>,
-    /// The library's handle on the same store: what an operator's verb entails is written there, once.
+    /// The library's handle on the same store. Operator actions with side effects are implemented there, once.
     pub(crate) redrive: Redrive,
-    pub(crate) parts: Parts,
+    pub(crate) parts: DeliveryParts,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) policies: Policies,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Arc<Metrics>,
-    /// The name of this node, which is on the leases that its worker holds.
+    /// The name of this node, which is also the name of its worker in leases.
     pub(crate) node: WorkerId,
-    /// When this node was started, by its own clock.
+    /// When this node started, by its own clock.
     pub(crate) started_at: Timestamp,
-    /// What keeps this node from making attempts.
-    pub(crate) node_problem: Arc<CurrentProblem>,
+    /// The problem that keeps this node from making attempts, if any.
+    pub(crate) node_problem: Arc<LocalProblem>,
     /// Whether tasks may call services on this machine.
     pub(crate) loopback: Arc<LoopbackGuard>,
-    /// What was seen of late.
-    pub(crate) recent: Recent,
-    /// Whether this node could work when someone last asked.
+    /// Counts over time, for charts.
+    pub(crate) series_recorder: SeriesRecorder,
+    /// The result of the last readiness check.
     pub(crate) readiness: Readiness,
-    /// Tells the driver of operations that one has begun here.
-    pub(crate) begun: Notify,
+    /// Wakes the runner of operations when this node has created one.
+    pub(crate) operation_begun: Notify,
     closing: CancellationToken,
 }
 
-/// Who may call as long as there has been no key.
+/// Who may call a service that never had a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everyone, as an admin: for a service that only this machine reaches.
+    /// Everyone, with all permissions. For a service that only this machine can reach.
     OpenWithoutKeys,
     /// Nobody.
     KeysOnly,
 }
 
 impl Api {
-    /// The API on a store, with the default policy registered, as `node`. It ends what has no end when `closing` is cancelled.
+    /// Opens the API on a store and registers the default policy. `node` is the name of this node. Event streams and background
+    /// loops end when `closing` is cancelled.
     pub async fn open(
         store: Arc<dyn Backend>,
-        parts: Parts,
+        parts: DeliveryParts,
         access: Access,
         node: WorkerId,
         closing: CancellationToken,
@@ -78,9 +79,9 @@ impl Api {
             started_at: now(),
             node_problem: Arc::default(),
             loopback: Arc::default(),
-            recent: Recent::default(),
+            series_recorder: SeriesRecorder::default(),
             readiness: Readiness::default(),
-            begun: Notify::new(),
+            operation_begun: Notify::new(),
             redrive: Redrive::on(store.clone()),
             parts,
             store,
@@ -90,30 +91,30 @@ impl Api {
         Ok(Arc::new(api))
     }
 
-    /// Every route, with what each may answer described at `/openapi.json`.
+    /// The router with every route. `/openapi.json` describes them.
     pub fn router(self: &Arc<Self>) -> Router {
         routes::router(self.clone())
     }
 
-    /// Whether the API was told to close.
+    /// Whether the service is shutting down.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_cancelled()
     }
 
-    /// Samples what this node does and gives signs of life until the API closes; each node runs this once.
-    pub async fn watch_itself(self: Arc<Self>) {
+    /// Takes samples and writes heartbeats until the service shuts down. Each node runs this once.
+    pub async fn monitor_node(self: Arc<Self>) {
         let closing = self.closing.clone();
-        sample::watch(self, closing).await;
+        node_monitor::run(self, closing).await;
     }
 
-    /// Drives long operations until the API closes; each node that serves it runs this once.
-    pub async fn drive_operations(self: Arc<Self>) {
+    /// Runs operations until the service shuts down. Each node of the service runs this once.
+    pub async fn run_operations(self: Arc<Self>) {
         let closing = self.closing.clone();
-        operations::drive(self, closing).await;
+        operations::run(self, closing).await;
     }
 }
 
-/// The wall clock, for what only people read; what is due goes by the store's.
+/// The time of the wall clock, for display. The store's clock decides what is due.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))

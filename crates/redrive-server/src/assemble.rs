@@ -1,4 +1,4 @@
-//! Puts a whole service together from addresses and flags.
+//! Builds a service from addresses and options.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use redrive_core::store::Backend;
 use redrive_delivery::bodies::{Bodies, OpenError};
 use redrive_delivery::gate::{GateRules, Gates};
 use redrive_delivery::secrets::{KeyError, SecretKey, Vault};
-use redrive_delivery::{Guard, Parts, Transport, TransportError, TransportSettings};
+use redrive_delivery::{DeliveryParts, Guard, Transport, TransportError, TransportSettings};
 
 use crate::identity::{self, AcceptNew, IdentityError, secret_key};
 use crate::service::{Config, Service, StartError};
 
-/// Everything a service is made of, by address.
+/// The addresses and options of a service.
 #[derive(Clone)]
 pub struct Setup {
-    /// Where it listens, what it does, how its worker works.
+    /// Listen address, roles, limits and worker settings.
     pub config: Config,
-    /// The store's address.
+    /// The address of the store.
     pub store: String,
-    /// Where large bodies go.
+    /// The address of the location of large bodies.
     pub bodies: String,
-    /// What signing secrets and credentials in headers are encrypted with.
+    /// The key that encrypts signing secrets and credentials in headers.
     pub secret_key: KeySource,
-    /// What this node may have other than the nodes before it on a shared store.
+    /// Which values of this node may differ from those that earlier nodes recorded in a shared store.
     pub accept_new: AcceptNew,
-    /// Targets that are allowed although they are special.
+    /// Special address ranges that targets may be in, for example private networks.
     pub allow: Vec<IpNet>,
-    /// Targets that are refused although they are public.
+    /// Address ranges that targets must not be in.
     pub deny: Vec<IpNet>,
-    /// The highest number of calls under way to one origin.
+    /// The maximum number of concurrent calls to one origin.
     pub origin_concurrency: u32,
 }
 
@@ -40,18 +40,18 @@ impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Setup")
             .field("config", &self.config)
-            .field("store", &redrive::shown(&self.store))
-            .field("bodies", &redrive::shown(&self.bodies))
+            .field("store", &redrive::mask_password(&self.store))
+            .field("bodies", &redrive::mask_password(&self.bodies))
             .finish_non_exhaustive()
     }
 }
 
-/// Where the key comes from that signing secrets are encrypted with.
+/// Where to read the secret key from.
 #[derive(Clone)]
 pub enum KeySource {
-    /// A file that only its owner can read; it is made if there is none.
+    /// A file that only its owner can read. If it does not exist, it is created.
     File(PathBuf),
-    /// The base64 of 32 bytes.
+    /// 32 bytes as base64.
     Text(String),
 }
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for KeySource {
     }
 }
 
-/// Why a service could not be put together.
+/// Why a service could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     /// The store cannot be opened.
@@ -79,7 +79,7 @@ pub enum AssembleError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// It differs from the other nodes on its store.
+    /// The secret key or the location of bodies differs from those of the other nodes.
     #[error(transparent)]
     Identity(IdentityError),
     /// The service did not start.
@@ -104,28 +104,28 @@ impl From<StoreError> for AssembleError {
     }
 }
 
-/// Opens everything and starts to listen.
+/// Opens the store, the secret key and the location of bodies, and starts to listen.
 pub async fn assemble(setup: Setup) -> Result<Service, AssembleError> {
     let store = Redrive::open(&setup.store).await?.backend().clone();
     let (key, bodies) = key_and_bodies(&setup, &*store).await?;
-    let parts = Parts {
+    let parts = DeliveryParts {
         gates: Arc::new(Gates::new(GateRules::default().with_origin_concurrency(setup.origin_concurrency))),
         bodies,
         vault: Arc::new(Vault::new(&key)),
     };
     let settings = TransportSettings {
         guard: guard(&setup),
-        // As many as may be under way: fewer would be closed and dialled again between calls.
+        // One idle connection for each concurrent call. With fewer, connections would be closed and opened again between calls.
         idle_per_origin_max: setup.origin_concurrency as usize,
         ..TransportSettings::default()
     };
     let transport = Transport::new(settings)?;
     let service = Service::start(setup.config, store, parts, transport.clone()).await?;
-    Ok(service.guarding(transport).await)
+    Ok(service.with_loopback_guard(transport).await)
 }
 
-/// Opens the key and the bodies. On a store that several nodes share they must be those of the other nodes; nothing is made
-/// before that is known.
+/// Opens the secret key and the location of bodies. On a shared store they must be those of the other nodes. This is checked before
+/// a key file or a folder is created.
 async fn key_and_bodies(setup: &Setup, store: &dyn Backend) -> Result<(SecretKey, Bodies), AssembleError> {
     let shared = redrive::is_shared(&setup.store)?;
     loop {
@@ -136,11 +136,11 @@ async fn key_and_bodies(setup: &Setup, store: &dyn Backend) -> Result<(SecretKey
         if !shared || identity::record(store, &key, &bodies, setup.accept_new).await? {
             return Ok((key, bodies));
         }
-        // Another node was first: it is compared with now.
+        // Another node recorded its values in the meantime: compare with those.
     }
 }
 
-/// What the settings allow and deny. Whether loopback is open besides depends on the API keys, and changes with them.
+/// The guard with the ranges of the options. Access to loopback addresses also depends on the API keys, and changes with them.
 fn guard(setup: &Setup) -> Guard {
     let guard = setup.allow.iter().fold(Guard::public_only(), |guard, range| guard.allow(*range));
     setup.deny.iter().fold(guard, |guard, range| guard.deny(*range))

@@ -1,7 +1,7 @@
 //! Limits how fast one peer can guess API keys.
 //!
-//! A peer that sends wrong keys is refused before the store is asked. A key that was right before still passes, so that an
-//! attacker cannot lock out others behind the same proxy.
+//! A peer that sent too many wrong keys is rejected without a read of the store. A key that was verified before still passes, so
+//! that an attacker cannot lock out other clients of the same proxy.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,30 +15,32 @@ use tokio::time::Instant;
 
 use crate::api::Api;
 use crate::auth::Caller;
-use crate::error::{Answer, Code, Problem};
-use crate::peer::{Peer, PeerGroup};
+use crate::error::{Answer, Problem};
+use crate::peer::PeerGroup;
+use redrive_wire::Code;
+use redrive_wire::Peer;
 
-/// Wrong keys that a peer may send at once.
+/// Wrong keys that a peer may send in a burst.
 const FAILED_LOGINS_MAX: u32 = 20;
-/// Wrong keys that a peer may send in each second after that.
+/// Wrong keys per second that a peer may send after the burst.
 const FAILED_LOGINS_PER_SECOND: u32 = 1;
-/// How long a key that was right passes without being counted.
+/// How long a verified key passes without being counted.
 const VERIFIED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
-/// Keys that were right, as far as they are remembered.
+/// Verified keys that are remembered.
 const VERIFIED_KEYS_MAX: usize = 65_536;
-/// Peers that are counted apart. More share one allowance.
+/// Peers with a budget of their own. All further peers share one.
 const PEERS_MAX: usize = 16_384;
-/// Requests of one peer that may wait for the result of others.
-const WAITING_MAX: u32 = 256;
-/// Time from one search for entries that can be forgotten to the next.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Logins of one peer that may wait for the result of other logins.
+const WAITING_LOGINS_MAX: u32 = 256;
+/// The minimum interval between removals of old entries.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who sends a request, unless its peer has sent too many wrong keys.
+/// Authenticates a request, unless its peer has sent too many wrong keys.
 pub(crate) async fn admit(api: &Api, parts: &Parts) -> Answer<Caller> {
     let Some(credential) = credential(&parts.headers) else {
         return api.keyring.admit(&parts.headers).await;
     };
-    let peer = parts.extensions.get::<Peer>().map_or(PeerGroup::UNKNOWN, |peer| peer.group());
+    let peer = parts.extensions.get::<Peer>().map_or(PeerGroup::UNKNOWN, |peer| PeerGroup::of(*peer));
     let login = api.failed_logins.begin(peer, credential).await?;
     let admitted = api.keyring.admit(&parts.headers).await;
     login.end(match &admitted {
@@ -49,70 +51,79 @@ pub(crate) async fn admit(api: &Api, parts: &Parts) -> Answer<Caller> {
     admitted
 }
 
-/// The key in the headers, as it came.
+/// The header with the key or session, as it was sent.
 fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::AUTHORIZATION).or_else(|| headers.get("x-api-key"));
     value.map(axum::http::HeaderValue::as_bytes)
 }
 
-/// The failed logins of each peer, and the keys that were right.
+/// The failed logins of each peer, and the verified keys.
 #[derive(Default)]
 pub(crate) struct FailedLogins {
     hasher: RandomState,
-    state: Mutex<State>,
+    state: Mutex<LoginState>,
     resolved: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    peers: HashMap<PeerGroup, Allowance>,
-    /// Keys that were right, by a keyed hash, and when. A collision only lets a guess be checked.
+struct LoginState {
+    peers: HashMap<PeerGroup, PeerLoginBudget>,
+    /// The time at which a key was last verified, by a keyed hash of the key. A collision only lets one more guess be checked.
     verified: HashMap<u64, Instant>,
     swept_at: Option<Instant>,
 }
 
-/// How many wrong keys a peer may still send.
-struct Allowance {
+/// The number of wrong keys that a peer may still send.
+struct PeerLoginBudget {
     tokens: f64,
-    counted_at: Instant,
+    refilled_at: Instant,
+    /// Logins that are being checked.
     unresolved: u32,
+    /// Logins that wait for the result of those.
     waiting: u32,
 }
 
-/// What is to be done with a login.
-enum Decision {
+/// The next step of a login.
+enum LoginDecision {
     Check { counted: bool },
     Wait,
-    Refuse,
+    Reject,
 }
 
-/// What became of a login.
+/// The result of a login.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LoginResult {
     Verified,
     Failed,
-    /// The key was not at fault: the store did not answer, or another header is wrong.
+    /// The request failed for another reason than its key: the store did not answer, or another header is wrong.
     Unknown,
 }
 
 impl FailedLogins {
-    /// Counts a login that is about to be checked, or refuses it.
-    async fn begin(&self, peer: PeerGroup, credential: &[u8]) -> Answer<Login<'_>> {
+    /// Charges a login to the budget of its peer, or rejects it.
+    async fn begin(&self, peer: PeerGroup, credential: &[u8]) -> Answer<PendingLogin<'_>> {
         let key = self.hasher.hash_one(credential);
         let mut has_waited = false;
         loop {
             let resolved = self.resolved.notified();
             let decision = self.lock().decide(peer, key, has_waited, Instant::now());
             match decision {
-                Decision::Check { counted } => {
-                    return Ok(Login { logins: self, peer, key, counted, result: LoginResult::Failed });
+                LoginDecision::Check { counted } => {
+                    return Ok(PendingLogin {
+                        logins: self,
+                        peer,
+                        key,
+                        counted,
+                        result: LoginResult::Failed,
+                    });
                 }
-                Decision::Refuse => {
-                    let detail = "too many wrong API keys came from your address; try again in a second";
+                LoginDecision::Reject => {
+                    let detail =
+                        "too many requests from your address had a wrong API key; try again in a second";
                     return Err(Problem::new(Code::TooManyFailedLogins, detail));
                 }
-                Decision::Wait => {
-                    let _waiting = Waiting { logins: self, peer };
+                LoginDecision::Wait => {
+                    let _waiting = WaitingLogin { logins: self, peer };
                     has_waited = true;
                     resolved.await;
                 }
@@ -120,59 +131,59 @@ impl FailedLogins {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LoginState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn decide(&mut self, peer: PeerGroup, key: u64, has_waited: bool, now: Instant) -> Decision {
+impl LoginState {
+    fn decide(&mut self, peer: PeerGroup, key: u64, has_waited: bool, now: Instant) -> LoginDecision {
         if self.verified.get(&key).is_some_and(|at| now - *at < VERIFIED_FOR) {
-            return Decision::Check { counted: false };
+            return LoginDecision::Check { counted: false };
         }
         self.sweep(now);
-        let allowance = self.allowance(peer, now);
-        if allowance.tokens >= 1.0 {
-            allowance.tokens -= 1.0;
-            allowance.unresolved += 1;
-            return Decision::Check { counted: true };
+        let budget = self.budget(peer, now);
+        if budget.tokens >= 1.0 {
+            budget.tokens -= 1.0;
+            budget.unresolved += 1;
+            return LoginDecision::Check { counted: true };
         }
-        // Many requests with one new key may come at once: the first result decides about the others.
-        if allowance.unresolved > 0 && (has_waited || allowance.waiting < WAITING_MAX) {
-            allowance.waiting += 1;
-            return Decision::Wait;
+        // Many requests with the same new key may arrive at once: the result of the first ones decides about the others.
+        if budget.unresolved > 0 && (has_waited || budget.waiting < WAITING_LOGINS_MAX) {
+            budget.waiting += 1;
+            return LoginDecision::Wait;
         }
-        Decision::Refuse
+        LoginDecision::Reject
     }
 
-    fn allowance(&mut self, peer: PeerGroup, now: Instant) -> &mut Allowance {
-        let is_counted_apart = self.peers.len() < PEERS_MAX || self.peers.contains_key(&peer);
-        let peer = if is_counted_apart { peer } else { PeerGroup::UNKNOWN };
-        let allowance = self.peers.entry(peer).or_insert_with(|| Allowance {
+    fn budget(&mut self, peer: PeerGroup, now: Instant) -> &mut PeerLoginBudget {
+        let has_own_budget = self.peers.len() < PEERS_MAX || self.peers.contains_key(&peer);
+        let peer = if has_own_budget { peer } else { PeerGroup::UNKNOWN };
+        let budget = self.peers.entry(peer).or_insert_with(|| PeerLoginBudget {
             tokens: f64::from(FAILED_LOGINS_MAX),
-            counted_at: now,
+            refilled_at: now,
             unresolved: 0,
             waiting: 0,
         });
-        allowance.refill(now);
-        allowance
+        budget.refill(now);
+        budget
     }
 
-    /// Forgets peers that have their whole allowance again, and keys that were not used for long.
+    /// Removes peers whose budget is full again, and keys that were verified too long ago.
     fn sweep(&mut self, now: Instant) {
         let is_full = self.peers.len() >= PEERS_MAX || self.verified.len() >= VERIFIED_KEYS_MAX;
-        if !is_full || self.swept_at.is_some_and(|at| now - at < SWEEP_EVERY) {
+        if !is_full || self.swept_at.is_some_and(|at| now - at < SWEEP_INTERVAL) {
             return;
         }
         self.swept_at = Some(now);
         self.verified.retain(|_, at| now - *at < VERIFIED_FOR);
-        self.peers.retain(|_, allowance| {
-            allowance.refill(now);
-            !allowance.is_whole()
+        self.peers.retain(|_, budget| {
+            budget.refill(now);
+            !budget.is_full()
         });
     }
 
-    fn end(&mut self, login: &Login<'_>, now: Instant) {
+    fn end(&mut self, login: &PendingLogin<'_>, now: Instant) {
         match login.result {
             LoginResult::Verified => {
                 if self.verified.len() < VERIFIED_KEYS_MAX || self.verified.contains_key(&login.key) {
@@ -187,31 +198,31 @@ impl State {
         if !login.counted {
             return;
         }
-        let allowance = self.allowance(login.peer, now);
-        allowance.unresolved = allowance.unresolved.saturating_sub(1);
+        let budget = self.budget(login.peer, now);
+        budget.unresolved = budget.unresolved.saturating_sub(1);
         if login.result != LoginResult::Failed {
-            allowance.tokens = f64::from(FAILED_LOGINS_MAX).min(allowance.tokens + 1.0);
+            budget.tokens = f64::from(FAILED_LOGINS_MAX).min(budget.tokens + 1.0);
         }
-        if allowance.is_whole() {
+        if budget.is_full() {
             self.peers.remove(&login.peer);
         }
     }
 }
 
-impl Allowance {
+impl PeerLoginBudget {
     fn refill(&mut self, now: Instant) {
-        let earned = (now - self.counted_at).as_secs_f64() * f64::from(FAILED_LOGINS_PER_SECOND);
+        let earned = (now - self.refilled_at).as_secs_f64() * f64::from(FAILED_LOGINS_PER_SECOND);
         self.tokens = f64::from(FAILED_LOGINS_MAX).min(self.tokens + earned);
-        self.counted_at = now;
+        self.refilled_at = now;
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.tokens >= f64::from(FAILED_LOGINS_MAX) && self.unresolved == 0 && self.waiting == 0
     }
 }
 
-/// A login that is being checked. One that is given up counts as failed: the guess was made.
-struct Login<'a> {
+/// A login that is being checked. If it is dropped without a result, it counts as failed, because the guess was made.
+struct PendingLogin<'a> {
     logins: &'a FailedLogins,
     peer: PeerGroup,
     key: u64,
@@ -219,13 +230,13 @@ struct Login<'a> {
     result: LoginResult,
 }
 
-impl Login<'_> {
+impl PendingLogin<'_> {
     fn end(mut self, result: LoginResult) {
         self.result = result;
     }
 }
 
-impl Drop for Login<'_> {
+impl Drop for PendingLogin<'_> {
     fn drop(&mut self) {
         self.logins.lock().end(self, Instant::now());
         if self.counted {
@@ -234,17 +245,17 @@ impl Drop for Login<'_> {
     }
 }
 
-/// A request that waits for the result of others of its peer.
-struct Waiting<'a> {
+/// A login that waits for the result of other logins of its peer.
+struct WaitingLogin<'a> {
     logins: &'a FailedLogins,
     peer: PeerGroup,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingLogin<'_> {
     fn drop(&mut self) {
         let mut state = self.logins.lock();
-        let allowance = state.allowance(self.peer, Instant::now());
-        allowance.waiting = allowance.waiting.saturating_sub(1);
+        let budget = state.budget(self.peer, Instant::now());
+        budget.waiting = budget.waiting.saturating_sub(1);
     }
 }
 
@@ -255,7 +266,7 @@ mod tests {
     use super::*;
 
     fn peer(number: u32) -> PeerGroup {
-        Peer((std::net::Ipv4Addr::from(number), 1).into()).group()
+        PeerGroup::of(Peer((std::net::Ipv4Addr::from(number), 1).into()))
     }
 
     async fn fail(logins: &FailedLogins, peer: PeerGroup) -> bool {
@@ -272,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wrong_keys_use_up_the_allowance_of_their_peer_and_right_ones_do_not() {
+    async fn wrong_keys_use_up_the_budget_of_their_peer_and_right_ones_do_not() {
         let logins = FailedLogins::default();
         for _ in 0..1_000 {
             logins.begin(peer(1), b"Bearer right").await.unwrap().end(LoginResult::Verified);
@@ -281,9 +292,12 @@ mod tests {
             assert!(fail(&logins, peer(1)).await);
         }
         assert!(!fail(&logins, peer(1)).await);
-        assert!(logins.begin(peer(1), b"Bearer new").await.is_err(), "a new key cannot be told from a guess");
+        assert!(
+            logins.begin(peer(1), b"Bearer new").await.is_err(),
+            "a right key that was never verified counts like a guess"
+        );
         logins.begin(peer(1), b"Bearer right").await.unwrap().end(LoginResult::Verified);
-        assert!(fail(&logins, peer(2)).await, "other peers have their own allowance");
+        assert!(fail(&logins, peer(2)).await, "other peers have their own budget");
         advance(Duration::from_secs(3)).await;
         let passed = async |times: u32| {
             let mut passed = 0;
@@ -293,18 +307,18 @@ mod tests {
             passed
         };
         assert_eq!(passed(10).await, 3);
-        // A key that was right and is revoked is a wrong key from then on.
+        // A revoked key counts as a wrong key.
         logins.begin(peer(1), b"Bearer right").await.unwrap().end(LoginResult::Failed);
         assert!(logins.begin(peer(1), b"Bearer right").await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_fails_uses_nothing_up_and_an_abandoned_guess_does() {
+    async fn a_failed_store_costs_no_budget_and_an_abandoned_guess_does() {
         let logins = FailedLogins::default();
         for _ in 0..1_000 {
             logins.begin(peer(1), b"Bearer x").await.unwrap().end(LoginResult::Unknown);
         }
-        assert!(logins.lock().peers.is_empty(), "nothing is kept of peers with their whole allowance");
+        assert!(logins.lock().peers.is_empty(), "peers with a full budget are not stored");
         for _ in 0..FAILED_LOGINS_MAX {
             drop(logins.begin(peer(1), b"Bearer x").await.unwrap());
         }
@@ -325,8 +339,8 @@ mod tests {
         };
         let (admitted, ()) = tokio::join!(waiting, resolve);
         assert!(admitted.is_ok());
-        assert!(fail(&logins, peer(1)).await, "what a right key has used is given back");
-        // The same with a wrong key ends in a refusal.
+        assert!(fail(&logins, peer(1)).await, "a verified key gets its share of the budget back");
+        // With a wrong key, the waiting request is rejected.
         let waiting = logins.begin(peer(1), b"Bearer wrong");
         let resolve = async {
             tokio::task::yield_now().await;
@@ -337,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_peers_take_a_bounded_memory() {
+    async fn many_peers_use_a_bounded_amount_of_memory() {
         let logins = FailedLogins::default();
         for number in 0..PEERS_MAX as u32 + 100 {
             fail(&logins, peer(number)).await;
@@ -345,6 +359,6 @@ mod tests {
         assert!(logins.lock().peers.len() <= PEERS_MAX + 1);
         advance(Duration::from_secs(60)).await;
         assert!(fail(&logins, peer(u32::MAX)).await);
-        assert_eq!(logins.lock().peers.len(), 1, "what has recovered is forgotten");
+        assert_eq!(logins.lock().peers.len(), 1, "peers whose budget is full again are removed");
     }
 }

@@ -1,4 +1,4 @@
-//! A target that fails, for a demonstration and for trying policies out.
+//! A target that often fails, for the demo and for trying out policies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,40 +11,43 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long the target works before it goes down altogether.
-const UP: Duration = Duration::from_secs(45);
-/// How long it stays down.
-const DOWN: Duration = Duration::from_secs(15);
+/// How long the target works before it goes down.
+const UP_TIME: Duration = Duration::from_secs(45);
+/// How long the target stays down.
+const DOWN_TIME: Duration = Duration::from_secs(15);
 
-/// A target on loopback that fails 4 calls in 10, and all of them for 15 s of every minute. It ends with this value.
+/// A target on loopback that fails 4 of 10 calls, and all calls for 15 s of every minute. It stops when this value is dropped.
 pub struct FlakyTarget {
     url: String,
     server: JoinHandle<()>,
 }
 
-struct Mood {
+struct FlakyBehaviour {
     began: Instant,
     rng: Mutex<fastrand::Rng>,
-    tell: Box<dyn Fn(&str) + Send + Sync>,
+    log: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl FlakyTarget {
-    /// Starts it on a free port; `tell` gets a line for each call.
-    pub async fn start(tell: impl Fn(&str) + Send + Sync + 'static) -> std::io::Result<Self> {
+    /// Starts the target on a free port. `log` gets a line for each call.
+    pub async fn start(log: impl Fn(&str) + Send + Sync + 'static) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let mood =
-            Mood { began: Instant::now(), rng: Mutex::new(fastrand::Rng::new()), tell: Box::new(tell) };
-        let router = Router::new().fallback(answer).with_state(Arc::new(mood));
+        let behaviour = FlakyBehaviour {
+            began: Instant::now(),
+            rng: Mutex::new(fastrand::Rng::new()),
+            log: Box::new(log),
+        };
+        let router = Router::new().fallback(answer).with_state(Arc::new(behaviour));
         let server = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
-                tracing::warn!(%error, "the flaky target ended");
+                tracing::warn!(%error, "the flaky target stopped");
             }
         });
         Ok(Self { url, server })
     }
 
-    /// Where it listens.
+    /// The address of the target.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -56,10 +59,10 @@ impl Drop for FlakyTarget {
     }
 }
 
-async fn answer(State(mood): State<Arc<Mood>>, headers: HeaderMap, uri: Uri) -> Response {
-    let status = mood.status();
+async fn answer(State(behaviour): State<Arc<FlakyBehaviour>>, headers: HeaderMap, uri: Uri) -> Response {
+    let status = behaviour.status();
     let attempt = headers.get("redrive-attempt").and_then(|value| value.to_str().ok()).unwrap_or("?");
-    (mood.tell)(&format!("{:<14} attempt {attempt:>2}   {status}", uri.path()));
+    (behaviour.log)(&format!("{:<14} attempt {attempt:>2}   {status}", uri.path()));
     match status {
         StatusCode::TOO_MANY_REQUESTS => (status, [(header::RETRY_AFTER, "1")], "slow down").into_response(),
         status if status.is_success() => (status, "thank you").into_response(),
@@ -67,11 +70,11 @@ async fn answer(State(mood): State<Arc<Mood>>, headers: HeaderMap, uri: Uri) -> 
     }
 }
 
-impl Mood {
+impl FlakyBehaviour {
     fn status(&self) -> StatusCode {
-        let minute = UP + DOWN;
-        let into = Duration::from_millis((self.began.elapsed().as_millis() % minute.as_millis()) as u64);
-        if into >= UP {
+        let minute = UP_TIME + DOWN_TIME;
+        let in_minute = Duration::from_millis((self.began.elapsed().as_millis() % minute.as_millis()) as u64);
+        if in_minute >= UP_TIME {
             return StatusCode::SERVICE_UNAVAILABLE;
         }
         let draw = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u8(0..100);

@@ -1,4 +1,4 @@
-//! Tells listeners of this node's changes of state, as they happen.
+//! Publishes the changes of tasks on this node to subscribers, as they happen.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio::sync::broadcast::{self, Receiver, Sender};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Caller, KEY_TRUSTED, Keyring};
-use crate::wire::event::TaskEvent;
+use crate::auth::{Caller, KEY_CACHE_TTL, Keyring};
+use redrive_wire::event::TaskEvent;
 
-/// Events kept for a slow reader; beyond them it is told that it lagged.
+/// Events buffered for a slow subscriber. A subscriber that falls further behind gets the event `lagged` in place of the missed ones.
 pub const EVENTS_KEPT_MAX: usize = 4096;
-/// Time from one comment that keeps a quiet connection open to the next.
+/// Interval between the comments that keep a quiet connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A broadcast of changes of state.
+/// Broadcasts changes of tasks.
 pub struct Events {
-    sender: Sender<Arc<Told>>,
+    sender: Sender<Arc<PublishedEvent>>,
     count: AtomicU64,
     closing: CancellationToken,
 }
 
-struct Told {
+struct PublishedEvent {
     number: u64,
     id: JobId,
     tenant: Tenant,
-    status: &'static str,
+    name: &'static str,
     data: String,
 }
 
@@ -43,66 +43,68 @@ impl Events {
         Self { sender: broadcast::channel(EVENTS_KEPT_MAX).0, count: AtomicU64::new(0), closing }
     }
 
-    /// Tells of a change; `describe` is not called when nobody listens.
-    pub fn tell(&self, id: JobId, tenant: &Tenant, describe: impl FnOnce() -> TaskEvent) {
+    /// Publishes a change. `describe` is not called if there is no subscriber.
+    pub fn publish(&self, id: JobId, tenant: &Tenant, describe: impl FnOnce() -> TaskEvent) {
         if self.sender.receiver_count() == 0 {
             return;
         }
         let event = describe();
-        let told = Told {
+        let event = PublishedEvent {
             number: self.count.fetch_add(1, Ordering::Relaxed) + 1,
             id,
             tenant: tenant.clone(),
-            status: event.status.name(),
+            name: event.state.name(),
             data: serde_json::to_string(&event).unwrap_or_default(),
         };
-        // Nobody may be listening any more: then there is nobody to tell.
-        let _ = self.sender.send(Arc::new(told));
+        // The last subscriber may have left since the check above.
+        let _ = self.sender.send(Arc::new(event));
     }
 
-    /// What `caller` may hear, of one task or of all, as long as `keyring` admits them.
-    pub fn listen(
+    /// Subscribes to one task or to all tasks that `caller` may see. The stream ends when `keyring` no longer admits the caller.
+    pub fn subscribe(
         &self,
         caller: Caller,
         task: Option<JobId>,
         keyring: Arc<Keyring>,
     ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + Send + use<>> {
-        let mut check = interval(KEY_TRUSTED);
+        let mut check = interval(KEY_CACHE_TTL);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (receiver, closing) = (self.sender.subscribe(), self.closing.clone());
-        let ear = Ear { receiver, closing, caller, task, keyring, check };
-        let stream = unfold(ear, |mut ear| async move { Some((Ok(ear.next().await?), ear)) });
+        let subscription = Subscription { receiver, closing, caller, task, keyring, check };
+        let stream = unfold(subscription, |mut subscription| async move {
+            Some((Ok(subscription.next().await?), subscription))
+        });
         Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
     }
 }
 
-struct Ear {
-    receiver: Receiver<Arc<Told>>,
+struct Subscription {
+    receiver: Receiver<Arc<PublishedEvent>>,
     closing: CancellationToken,
     caller: Caller,
     task: Option<JobId>,
     keyring: Arc<Keyring>,
-    /// When to look again whether the caller's key still exists.
+    /// When to check again that the caller's key still exists.
     check: Interval,
 }
 
-impl Ear {
-    /// The next event for this listener; none when the service ends or the caller's key is revoked.
+impl Subscription {
+    /// The next event for this subscriber; `None` when the service ends or the caller's key is revoked.
     async fn next(&mut self) -> Option<Event> {
         loop {
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return None,
                 _ = self.check.tick() => {
-                    if self.is_shut_out().await {
+                    if self.is_revoked().await {
                         return None;
                     }
                     continue;
                 }
-                heard = self.receiver.recv() => heard,
+                received = self.receiver.recv() => received,
             };
-            match heard {
-                Ok(told) if self.concerns(&told) => return Some(told.event()),
+            match received {
+                Ok(event) if self.includes(&event) => return Some(event.event()),
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => {
                     return Some(Event::default().event("lagged").data(format!("{{\"missed\":{missed}}}")));
@@ -112,19 +114,19 @@ impl Ear {
         }
     }
 
-    /// A store that cannot answer shuts nobody out: it has nothing new to tell either.
-    async fn is_shut_out(&self) -> bool {
+    /// Whether the caller's credential is no longer valid. If the store does not answer, the subscription continues.
+    async fn is_revoked(&self) -> bool {
         matches!(self.keyring.still_admits(&self.caller.credential).await, Ok(false))
     }
 
-    fn concerns(&self, told: &Told) -> bool {
-        self.caller.sees(&told.tenant) && self.task.is_none_or(|task| task == told.id)
+    fn includes(&self, event: &PublishedEvent) -> bool {
+        self.caller.sees(&event.tenant) && self.task.is_none_or(|task| task == event.id)
     }
 }
 
-impl Told {
+impl PublishedEvent {
     fn event(&self) -> Event {
-        Event::default().id(self.number.to_string()).event(self.status).data(&self.data)
+        Event::default().id(self.number.to_string()).event(self.name).data(&self.data)
     }
 }
 
@@ -134,24 +136,31 @@ mod tests {
 
     use super::*;
     use crate::auth::Credential;
-    use crate::keys::Scope;
-    use crate::wire::status::Status;
+    use redrive_wire::Scope;
+    use redrive_wire::state::JobState;
 
     fn caller(tenant: Option<&str>) -> Caller {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
-        let (scope, credential) = (Scope::Read, Credential::Nothing);
-        Caller { acts_for: tenant.clone().unwrap_or_default(), tenant, scope, bodies: false, credential }
+        let (scope, credential) = (Scope::Read, Credential::Anonymous);
+        Caller {
+            acts_for: tenant.clone().unwrap_or_default(),
+            is_bound: tenant.is_some(),
+            tenant,
+            scope,
+            bodies: false,
+            credential,
+        }
     }
 
     fn open() -> Arc<Keyring> {
         Arc::new(Keyring::new(Arc::new(SqliteStore::open_in_memory().unwrap()), true))
     }
 
-    fn tell(events: &Events, number: u128, tenant: &str) {
+    fn publish(events: &Events, number: u128, tenant: &str) {
         let id = JobId(uuid::Uuid::from_u128(number));
-        events.tell(id, &Tenant::new(tenant).unwrap(), || TaskEvent {
+        events.publish(id, &Tenant::new(tenant).unwrap(), || TaskEvent {
             task_id: id.to_string(),
-            status: Status::Succeeded,
+            state: JobState::Succeeded,
             attempt_number: 1,
             at: 7,
             next_attempt_at: None,
@@ -167,21 +176,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_hears_its_own_tenant_and_task_and_then_the_end() {
+    async fn a_subscriber_gets_the_events_of_its_tenant_and_task_until_the_service_ends() {
         let closing = CancellationToken::new();
         let events = Events::new(closing.clone());
-        tell(&events, 1, "a");
-        let ears = [
-            events.listen(caller(None), None, open()),
-            events.listen(caller(Some("a")), None, open()),
-            events.listen(caller(Some("a")), Some(JobId(uuid::Uuid::from_u128(2))), open()),
-            events.listen(caller(Some("c")), None, open()),
+        publish(&events, 1, "a");
+        let subscriptions = [
+            events.subscribe(caller(None), None, open()),
+            events.subscribe(caller(Some("a")), None, open()),
+            events.subscribe(caller(Some("a")), Some(JobId(uuid::Uuid::from_u128(2))), open()),
+            events.subscribe(caller(Some("c")), None, open()),
         ];
         for (number, tenant) in [(1, "a"), (2, "a"), (3, "b")] {
-            tell(&events, number, tenant);
+            publish(&events, number, tenant);
         }
-        let readers: Vec<_> = ears.into_iter().map(|ear| tokio::spawn(text(ear))).collect();
-        // Cancellation is looked at first, so it waits until all that was told is read.
+        let readers: Vec<_> =
+            subscriptions.into_iter().map(|subscription| tokio::spawn(text(subscription))).collect();
+        // A cancellation ends the stream at once, so wait until every event is read.
         tokio::task::yield_now().await;
         while !events.sender.is_empty() {
             tokio::task::yield_now().await;
@@ -189,26 +199,26 @@ mod tests {
         closing.cancel();
         let mut counts = Vec::new();
         for reader in readers {
-            counts.push(reader.await.unwrap().matches("event: SUCCEEDED").count());
+            counts.push(reader.await.unwrap().matches("event: succeeded").count());
         }
         assert_eq!(counts, [3, 2, 1, 0]);
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_that_it_lagged_and_goes_on() {
+    async fn a_slow_subscriber_gets_a_lagged_event_and_continues() {
         let closing = CancellationToken::new();
         let events = Events::new(closing.clone());
-        let ear = events.listen(caller(None), None, open());
+        let subscription = events.subscribe(caller(None), None, open());
         for number in 0..EVENTS_KEPT_MAX as u128 + 5 {
-            tell(&events, number, "a");
+            publish(&events, number, "a");
         }
-        let reader = tokio::spawn(text(ear));
+        let reader = tokio::spawn(text(subscription));
         while !events.sender.is_empty() {
             tokio::task::yield_now().await;
         }
         closing.cancel();
-        let heard = reader.await.unwrap();
-        assert!(heard.starts_with("event: lagged\ndata: {\"missed\":5}"), "{}", &heard[..60]);
-        assert_eq!(heard.matches("event: SUCCEEDED").count(), EVENTS_KEPT_MAX);
+        let received = reader.await.unwrap();
+        assert!(received.starts_with("event: lagged\ndata: {\"missed\":5}"), "{}", &received[..60]);
+        assert_eq!(received.matches("event: succeeded").count(), EVENTS_KEPT_MAX);
     }
 }

@@ -1,13 +1,10 @@
-//! Takes connections and serves them, with limits that keep silent, slow or many clients from shutting out the others.
+//! Accepts connections and serves them. Limits keep idle, slow or numerous clients from blocking the others.
 
 mod activity;
 mod admission;
-mod answer;
-mod host;
+mod connection;
 mod limits;
-mod response;
-mod stream;
-mod supervise;
+mod responder;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +19,26 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::activity::{Activity, Deadlines};
-use self::admission::{Admission, Place, Pool};
-use self::answer::Responder;
+use self::admission::{Admission, ConnectionPermit, Pool};
+use self::connection::{WatchedStream, run_connection};
 pub use self::limits::{CONNECTIONS_MAX, ListenLimits};
-use self::stream::WatchedStream;
-use self::supervise::supervise;
-use crate::peer::Peer;
+use self::responder::Responder;
+use crate::peer::PeerGroup;
 use crate::request_body::BufferBudget;
+use redrive_wire::Peer;
 
-/// Bytes of a request head, and of what is read or written at once.
+/// The maximum size of a request head, and of one read or write.
 const HEAD_BYTES_MAX: u32 = 32 * 1024;
-/// Requests at once on one HTTP/2 connection.
+/// Concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
-/// Requests at once on one reserved HTTP/2 connection.
+/// Concurrent requests on one reserved HTTP/2 connection.
 const RESERVED_STREAMS_MAX: u32 = 4;
-/// Time from one ping of an HTTP/2 client to the next, to notice that it is gone.
-const PING_EVERY: Duration = Duration::from_secs(20);
-/// How long to wait after a connection could not be accepted: most likely there are too many open files.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Interval between pings of an HTTP/2 client, to notice that it is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// The wait after a failed accept. Most likely the process has too many open files.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves connections until `closing` is cancelled, then lets requests in flight end.
+/// Serves connections until `closing` is cancelled, and then waits for the current requests.
 pub(crate) async fn listen(
     listener: TcpListener,
     router: Router,
@@ -58,8 +55,8 @@ pub(crate) async fn listen(
     });
     let (admission, connections) = (Admission::new(&server.limits), TaskTracker::new());
     while let Some((stream, peer)) = accept(&listener, &server.closing).await {
-        let place = admission.admit(peer.group());
-        connections.spawn(server.clone().serve(stream, peer, place));
+        let permit = admission.admit(PeerGroup::of(peer));
+        connections.spawn(server.clone().serve(stream, peer, permit));
     }
     drop(listener);
     connections.close();
@@ -76,27 +73,27 @@ struct Server {
 }
 
 impl Server {
-    async fn serve(self: Arc<Self>, stream: TcpStream, peer: Peer, place: Place) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: Peer, permit: ConnectionPermit) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection waits to fill its packets");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let activity = Activity::new(self.deadlines(place.pool));
+        let activity = Activity::new(self.deadlines(permit.pool));
         let responder = Responder {
             router: self.router.clone(),
             peer,
-            pool: place.pool,
+            pool: permit.pool,
             activity: activity.clone(),
             limits: self.limits.clone(),
             budget: self.budget.clone(),
         };
         let service = service_fn(move |request| responder.clone().answer(request));
         let stream = TokioIo::new(WatchedStream::new(stream, activity.clone()));
-        let builder = match place.pool {
+        let builder = match permit.pool {
             Pool::Regular => &self.regular,
             Pool::Reserved => &self.reserved,
         };
         let connection = builder.serve_connection(stream, service);
-        supervise(connection, &activity, &place.evicted, &self.closing).await;
+        run_connection(connection, &activity, &permit.evicted, &self.closing).await;
     }
 
     fn deadlines(&self, pool: Pool) -> Deadlines {
@@ -117,28 +114,28 @@ fn builder(pool: Pool) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
-        // The deadlines of a connection are kept from outside, from its first byte on.
+        // `run_connection` enforces the deadlines, from the first byte on.
         .header_read_timeout(None)
         .keep_alive(keep_alive)
         .max_buf_size(HEAD_BYTES_MAX as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
+        .keep_alive_interval(PING_INTERVAL)
         .max_concurrent_streams(streams_max)
         .max_header_list_size(HEAD_BYTES_MAX);
     builder
 }
 
-/// The next connection; none once the service closes.
+/// The next connection; `None` once the service shuts down.
 async fn accept(listener: &TcpListener, closing: &CancellationToken) -> Option<(TcpStream, Peer)> {
     let next = async {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => return (stream, Peer(address)),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    sleep(ACCEPT_AGAIN).await;
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! Whether tasks may call services on this machine, kept in line with the API keys.
+//! Decides whether tasks may call loopback addresses, depending on the API keys.
 //!
-//! Whoever can reach a service without keys can reach this machine anyway: only then may targets be on it.
+//! Tasks may call them only while the service accepts calls without a key. Every caller is then on this machine and can reach its
+//! services anyway.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,28 +12,28 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
-use crate::auth::KEY_TRUSTED;
-use crate::wire::me::LoopbackTargets;
+use crate::auth::KEY_CACHE_TTL;
+use redrive_wire::me::LoopbackTargets;
 
 /// The part of a transport's guard that depends on the API keys.
 #[derive(Default)]
 pub(crate) struct LoopbackGuard {
     transport: OnceLock<Transport>,
     state: Mutex<State>,
-    /// Wakes whoever reads the keys again.
+    /// Wakes [`Api::follow_keys`].
     recheck: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Counts the changes of keys on this node, so that an answer from before one is not applied after it.
+    /// Counts the changes of keys on this node, so that a value read before a change is not applied after it.
     changes: u64,
-    /// What the log was told last.
+    /// The status that was logged last.
     logged: Option<LoopbackTargets>,
 }
 
 impl LoopbackGuard {
-    /// Closes loopback at once, because a key has changed. It opens again if the service turns out to be open still.
+    /// Refuses loopback targets at once, because a key has changed. The next check allows them again if the service is still open.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.changes += 1;
@@ -40,17 +41,17 @@ impl LoopbackGuard {
         self.recheck.notify_one();
     }
 
-    /// Whether targets may be on this machine, and why; none when this node's transport is not guarded by keys.
+    /// Whether loopback targets are allowed, and why; `None` if the guard of this node does not follow the keys.
     pub(crate) fn status(&self) -> Option<LoopbackTargets> {
         let guard = self.transport.get()?.guard();
-        let here = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        let allowed = here.iter().any(|address| guard.check(*address).is_ok());
+        let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let allowed = loopback.iter().any(|address| guard.check(*address).is_ok());
         let reason = match (allowed, guard.loopback()) {
             (true, LoopbackAccess::Allowed) => "the service listens on loopback only and has no API keys",
             (true, LoopbackAccess::Refused) => "--allow-target covers loopback addresses",
             (false, LoopbackAccess::Allowed) => "--deny-target covers loopback addresses",
             (false, LoopbackAccess::Refused) => {
-                "API keys exist, or others can reach the service, and --allow-target does not cover them"
+                "API keys exist, or other machines can reach the service, and --allow-target does not cover loopback addresses"
             }
         };
         Some(LoopbackTargets { allowed, reason: reason.to_owned() })
@@ -85,21 +86,21 @@ impl LoopbackGuard {
 }
 
 impl Api {
-    /// Lets the guard of `transport` follow the API keys: loopback is open exactly as long as the service is.
+    /// Makes the guard of `transport` follow the API keys: loopback targets are allowed exactly while the service is open.
     pub(crate) async fn guard_loopback(&self, transport: Transport) {
-        // A second transport would have to be another node's.
+        // A node has one transport.
         let _ = self.loopback.transport.set(transport);
         let loopback = Arc::clone(&self.loopback);
         self.keyring.on_change(move || loopback.close());
         self.recheck_loopback().await;
     }
 
-    /// Follows changes that other nodes and the command line make, until `closing` is cancelled.
+    /// Applies the key changes that other nodes and the command line make, until `closing` is cancelled.
     pub(crate) async fn follow_keys(self: Arc<Self>, closing: CancellationToken) {
         if self.loopback.transport.get().is_none() {
             return;
         }
-        let mut ticks = interval(KEY_TRUSTED);
+        let mut ticks = interval(KEY_CACHE_TTL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -111,7 +112,7 @@ impl Api {
         }
     }
 
-    /// Reads the keys again. While they cannot be read, the guard stays as it is: jobs come from the same store.
+    /// Reads the keys again. If the store cannot be read, the guard does not change: no jobs can be claimed then either.
     async fn recheck_loopback(&self) {
         let before = self.loopback.lock().changes;
         let Ok(open) = self.keyring.is_open().await else { return };

@@ -1,4 +1,4 @@
-//! Numbers about the service, in the OpenMetrics text format. One registry per service, nothing global.
+//! The metrics of the service, in the OpenMetrics text format. Each service has its own registry; nothing is global.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use redrive_core::{PolicyRef, State, Timestamp};
 
 use crate::series::counters::Counters;
 
-/// The media type of what [`Metrics::render`] writes.
+/// The media type of [`Metrics::render`].
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The label of all policies without a name: each would be a label of its own.
+/// The label of all inline policies. With a label for each of them, the number of series would be unbounded.
 const INLINE: &str = "inline";
 
-/// What is measured.
+/// The metrics of one service.
 pub struct Metrics {
-    /// The same numbers for the series, from one sample to the next.
+    /// The counters for the series, which each sample resets.
     pub(crate) counters: Counters,
     registry: Registry,
     attempts: Family<AttemptLabels, Counter>,
@@ -37,8 +37,7 @@ pub struct Metrics {
     node_paused: Gauge,
 }
 
-/// What stands in the store and at the gates. Each scrape has gauges of its own, so that scrapes at the same time cannot
-/// clear or mix each other's.
+/// The state of the store and of the gates. Each scrape has its own gauges, so that concurrent scrapes do not mix their values.
 #[derive(Default)]
 struct Gauges {
     tasks: Family<StateLabel, Gauge>,
@@ -48,16 +47,16 @@ struct Gauges {
     gate_in_flight: Family<OriginLabel, Gauge>,
 }
 
-/// What a gate shows.
+/// The state of a gate, as the numbers that the gauges show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateNumbers {
-    /// The origin.
+    /// The origin, for example `http://example.com:80`.
     pub origin: String,
-    /// 0 open, 1 ramping up or held, 2 closed.
+    /// 0 passing, 1 held or probing, 2 blocked.
     pub state: i64,
-    /// Calls at once.
+    /// Calls that may run at once.
     pub limit: i64,
-    /// Calls under way.
+    /// Calls in progress.
     pub in_flight: i64,
 }
 
@@ -83,31 +82,39 @@ impl Metrics {
     }
 
     fn register(mut self) -> Self {
-        let mut to = std::mem::take(&mut self.registry);
-        to.register("retry_attempts", "Attempts settled", self.attempts.clone());
-        to.register(
+        let mut registry = std::mem::take(&mut self.registry);
+        registry.register("retry_attempts", "Attempts settled, by outcome and policy", self.attempts.clone());
+        registry.register(
             "retry_attempt_duration_seconds",
-            "How long attempts took",
+            "Duration of attempts",
             self.attempt_duration.clone(),
         );
-        to.register(
+        registry.register(
             "retry_task_age_seconds",
-            "Age of a task as an attempt is settled",
+            "Age of a task when an attempt is settled",
             self.task_age.clone(),
         );
-        to.register("retry_start_lag_seconds", "From due to claimed", self.start_lag.clone());
-        to.register("retry_tasks_created", "Tasks created here", self.created.clone());
-        to.register("retry_store_call_seconds", "How long the store took", self.store_call.clone());
-        to.register("retry_store_batch_items", "Items in one call of the store", self.store_batch.clone());
-        to.register("retry_store_errors", "Calls of the store that failed", self.store_errors.clone());
-        to.register("retry_http_requests", "Requests answered", self.http.clone());
-        to.register("retry_http_request_seconds", "How long answers took", self.http_duration.clone());
-        to.register(
+        registry.register("retry_start_lag_seconds", "Time from due to claimed", self.start_lag.clone());
+        registry.register("retry_tasks_created", "Tasks created by this node", self.created.clone());
+        registry.register(
+            "retry_store_call_seconds",
+            "Duration of calls to the store",
+            self.store_call.clone(),
+        );
+        registry.register(
+            "retry_store_batch_items",
+            "Items in one call to the store",
+            self.store_batch.clone(),
+        );
+        registry.register("retry_store_errors", "Calls to the store that failed", self.store_errors.clone());
+        registry.register("retry_http_requests", "Requests answered", self.http.clone());
+        registry.register("retry_http_request_seconds", "Duration of requests", self.http_duration.clone());
+        registry.register(
             "retry_node_paused",
             "1 while this node claims nothing because of a problem of its own",
             self.node_paused.clone(),
         );
-        self.registry = to;
+        self.registry = registry;
         self
     }
 
@@ -131,12 +138,12 @@ impl Metrics {
         self.created.inc_by(tasks as u64);
     }
 
-    /// Notes whether this node claims nothing because of a problem of its own.
+    /// Sets whether this node claims nothing because of a problem of its own.
     pub fn node_paused(&self, paused: bool) {
         self.node_paused.set(i64::from(paused));
     }
 
-    /// Counts a call of the store.
+    /// Counts a call to the store.
     pub fn store_call(&self, verb: &'static str, items: usize, took: Duration, ok: bool) {
         let label = VerbLabel { verb };
         self.store_call.get_or_create(&label).observe(took.as_secs_f64());
@@ -153,7 +160,7 @@ impl Metrics {
         self.http_duration.get_or_create(&RouteLabel { route: labels.route }).observe(took.as_secs_f64());
     }
 
-    /// All numbers as text; what stands in the store and at the gates is as of now.
+    /// All metrics as text, with the current state of the store and of the gates.
     pub fn render(&self, stats: &Stats, gates: &[GateNumbers]) -> String {
         let gauges = Gauges::read(stats, gates).register();
         let mut written = String::new();
@@ -184,17 +191,17 @@ impl Gauges {
     }
 
     fn register(self) -> Registry {
-        let mut to = Registry::default();
-        to.register("retry_tasks", "Tasks in the store by state", self.tasks);
-        to.register(
+        let mut registry = Registry::default();
+        registry.register("retry_tasks", "Jobs in the store, by state", self.tasks);
+        registry.register(
             "retry_oldest_due_age_seconds",
-            "How late the task is that has been due for longest",
+            "How long the oldest due job has been due",
             self.oldest_due,
         );
-        to.register("retry_gate_state", "0 open, 1 held or ramping up, 2 closed", self.gate_state);
-        to.register("retry_gate_limit", "Calls at once to an origin", self.gate_limit);
-        to.register("retry_gate_in_flight", "Calls under way to an origin", self.gate_in_flight);
-        to
+        registry.register("retry_gate_state", "0 passing, 1 held or probing, 2 blocked", self.gate_state);
+        registry.register("retry_gate_limit", "Calls that may run at once to an origin", self.gate_limit);
+        registry.register("retry_gate_in_flight", "Calls in progress to an origin", self.gate_in_flight);
+        registry
     }
 }
 
@@ -270,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_are_those_of_the_document() {
+    fn the_rendered_names_are_the_documented_ones() {
         let metrics = Metrics::new();
         let second = Duration::from_secs(1);
         let named = PolicyRef::first(PolicyName::new("orders").unwrap());

@@ -1,122 +1,120 @@
-//! Who works on the store: signs of life of the service's nodes, and the holders of leases.
+//! The nodes that work on the store: the nodes of the service by their heartbeats, other workers by their leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use redrive_core::records::{Change, Expect, Record};
+use redrive_core::records::RecordValue;
 use redrive_core::store::{Filter, PageRequest};
-use redrive_core::{State, StoreError, Timestamp};
+use redrive_core::{Records, State, StoreError, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::api::Api;
-use crate::node_problem::NodeProblem;
-use crate::walk::{Walked, walk};
-use crate::wire::filter::Wanted;
-use crate::wire::node::{Node, Nodes};
-use crate::wire::policy::ms;
+use crate::job_search::{SearchResult, search_jobs};
+use crate::node_monitor::NodeProblem;
+use crate::selection::JobSelection;
+use redrive_wire::millis::ms;
+use redrive_wire::node::{Node, Nodes};
 
-/// The record kind of signs of life; the id is the node's name.
-const KIND: &str = "node";
-/// Nodes that are read.
-const NODES_MAX: usize = 500;
-/// Running jobs that are looked at.
+/// The maximum number of running jobs that a list of nodes examines.
 const RUNNING_MAX: usize = 5_000;
-/// Closed gates that a node tells of.
-const CLOSED_MAX: usize = 20;
-/// How long a node that is gone is shown.
-const SHOWN: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// The maximum number of blocked gates in a heartbeat.
+const BLOCKED_MAX: usize = 20;
+/// How long a node is shown after its last heartbeat.
+const HEARTBEAT_RETENTION: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
-/// A sign of life.
+/// The last heartbeat of a node; the id of the record is the node's name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Beat {
+pub(crate) struct NodeHeartbeat {
     pub(crate) version: String,
     pub(crate) started_at: i64,
     pub(crate) seen_at: i64,
-    /// Gates that are closed there.
-    #[serde(default)]
-    pub(crate) closed: Vec<ClosedGate>,
-    /// What keeps it from making attempts.
+    /// Gates that are blocked there.
+    #[serde(default, rename = "closed")]
+    pub(crate) blocked: Vec<BlockedGate>,
+    /// The problem that keeps the node from making attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<NodeProblem>,
 }
 
-/// A gate that is closed.
+/// A blocked gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ClosedGate {
+pub(crate) struct BlockedGate {
     pub(crate) origin: String,
     pub(crate) for_ms: u64,
 }
 
-impl Api {
-    /// Gives a sign of life.
-    pub(crate) async fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
-        let beat = Beat {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_at: self.started_at.as_ms(),
-            seen_at: now.as_ms(),
-            closed: self.closed_gates(),
-            problem: self.node_problem.get(),
-        };
-        let value =
-            serde_json::to_vec(&beat).unwrap_or_else(|e| unreachable!("plain data becomes JSON: {e}"));
-        self.write_node(self.node.as_str(), Expect::Any, Some(value)).await
-    }
+impl RecordValue for NodeHeartbeat {
+    const KIND: &'static str = "node";
 
-    /// Says that this node has ended in good order.
-    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
-        self.write_node(self.node.as_str(), Expect::Any, None).await
-    }
-
-    /// Forgets nodes that have been gone for long.
-    pub(crate) async fn prune_nodes(&self, now: Timestamp) -> Result<(), StoreError> {
-        for record in self.store.scan(KIND, None, NODES_MAX).await? {
-            let seen = decode(&record).map_or(0, |beat| beat.seen_at);
-            if now.since(Timestamp::from_ms(seen)) > SHOWN {
-                self.write_node(&record.id, Expect::Version(record.version), None).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gates that are closed on this node.
-    pub(crate) fn closed_gates(&self) -> Vec<ClosedGate> {
-        let gates = self.parts.gates.status(Instant::now()).into_iter();
-        let closed = gates.filter_map(|gate| gate.closed_for.map(|span| (gate.origin, ms(span))));
-        closed.map(|(origin, for_ms)| ClosedGate { origin, for_ms }).take(CLOSED_MAX).collect()
-    }
-
-    /// The last sign of life of each node of the service, by name.
-    pub(crate) async fn beats(&self) -> Result<BTreeMap<String, Beat>, StoreError> {
-        let records = self.store.scan(KIND, None, NODES_MAX).await?;
-        Ok(records.iter().filter_map(|record| Some((record.id.clone(), decode(record)?))).collect())
-    }
-
-    /// Who works on the store, as far as can be seen in time.
-    pub(crate) async fn nodes(&self, patience: Duration) -> Result<Nodes, StoreError> {
-        let mut nodes: BTreeMap<String, Node> =
-            self.beats().await?.into_iter().map(|(name, beat)| (name.clone(), alive(name, beat))).collect();
-        // What this node knows of itself is newer than its last sign of life.
-        if let Some(this) = nodes.get_mut(self.node.as_str()) {
-            this.show_problem(self.node_problem.get());
-        }
-        let wanted =
-            Wanted { filter: Filter { states: vec![State::Running], ..Filter::default() }, text: None };
-        let running = walk(&*self.store, &wanted, PageRequest::first(RUNNING_MAX), patience).await?;
-        add_leases(&mut nodes, &running);
-        let looked_at = running.items.len() as u64;
-        Ok(Nodes { items: nodes.into_values().collect(), looked_at, complete: running.next.is_none() })
-    }
-
-    async fn write_node(&self, name: &str, expect: Expect, value: Option<Vec<u8>>) -> Result<(), StoreError> {
-        let change = Change { kind: KIND.to_owned(), id: name.to_owned(), expect, value };
-        self.store.write(change).await.map(drop)
+    fn expires_at(&self) -> Option<Timestamp> {
+        Some(Timestamp::from_ms(self.seen_at).after(HEARTBEAT_RETENTION))
     }
 }
 
-fn add_leases(nodes: &mut BTreeMap<String, Node>, running: &Walked) {
+impl Api {
+    /// Writes the heartbeat of this node.
+    pub(crate) async fn write_heartbeat(&self, now: Timestamp) -> Result<(), StoreError> {
+        let heartbeat = NodeHeartbeat {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.started_at.as_ms(),
+            seen_at: now.as_ms(),
+            blocked: self.blocked_gates(),
+            problem: self.node_problem.get(),
+        };
+        self.heartbeats().put(self.node.as_str(), &heartbeat).await.map(drop)
+    }
+
+    /// Removes the heartbeat of this node, at an orderly shutdown.
+    pub(crate) async fn remove_heartbeat(&self) -> Result<(), StoreError> {
+        self.heartbeats().remove(self.node.as_str()).await
+    }
+
+    /// Removes heartbeats that are older than [`HEARTBEAT_RETENTION`].
+    pub(crate) async fn prune_nodes(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.heartbeats().remove_expired(now).await.map(drop)
+    }
+
+    /// The gates that are blocked on this node.
+    pub(crate) fn blocked_gates(&self) -> Vec<BlockedGate> {
+        let gates = self.parts.gates.status(Instant::now()).into_iter();
+        let blocked = gates.filter_map(|gate| gate.blocked_for.map(|duration| (gate.origin, ms(duration))));
+        blocked.map(|(origin, for_ms)| BlockedGate { origin, for_ms }).take(BLOCKED_MAX).collect()
+    }
+
+    /// The last heartbeat of each node of the service, by name.
+    pub(crate) async fn last_heartbeats(&self) -> Result<BTreeMap<String, NodeHeartbeat>, StoreError> {
+        let heartbeats = self.heartbeats().all("").await?;
+        Ok(heartbeats.into_iter().map(|record| (record.id, record.value)).collect())
+    }
+
+    /// The nodes that work on the store. The search for leases ends after `time_limit`.
+    pub(crate) async fn nodes(&self, time_limit: Duration) -> Result<Nodes, StoreError> {
+        let heartbeats = self.last_heartbeats().await?.into_iter();
+        let mut nodes: BTreeMap<String, Node> =
+            heartbeats.map(|(name, heartbeat)| (name.clone(), service_node(name, heartbeat))).collect();
+        // This node's own problem may be newer than its last heartbeat.
+        if let Some(this) = nodes.get_mut(self.node.as_str()) {
+            show_problem(this, self.node_problem.get());
+        }
+        let selection =
+            JobSelection::from_store_filter(Filter { states: vec![State::Running], ..Filter::default() });
+        let running =
+            search_jobs(&*self.store, &selection, PageRequest::first(RUNNING_MAX), time_limit).await?;
+        add_leases(&mut nodes, &running);
+        let examined = running.items.len() as u64;
+        let (items, complete) = (nodes.into_values().collect(), running.next.is_none());
+        Ok(Nodes { items, next_cursor: None, examined, complete })
+    }
+
+    fn heartbeats(&self) -> Records<'_, NodeHeartbeat> {
+        Records::new(&*self.store)
+    }
+}
+
+fn add_leases(nodes: &mut BTreeMap<String, Node>, running: &SearchResult) {
     let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for job in &running.items {
         let Some(worker) = &job.worker else { continue };
@@ -144,30 +142,23 @@ fn add_leases(nodes: &mut BTreeMap<String, Node>, running: &Walked) {
     }
 }
 
-fn alive(name: String, beat: Beat) -> Node {
+fn service_node(name: String, heartbeat: NodeHeartbeat) -> Node {
     let mut node = Node {
         name,
         service: true,
-        version: Some(beat.version),
-        started_at: Some(beat.started_at),
-        seen_at: Some(beat.seen_at),
+        version: Some(heartbeat.version),
+        started_at: Some(heartbeat.started_at),
+        seen_at: Some(heartbeat.seen_at),
         leases: 0,
         oldest_lease_at: None,
         kinds: Vec::new(),
         problem: None,
         problem_since: None,
     };
-    node.show_problem(beat.problem);
+    show_problem(&mut node, heartbeat.problem);
     node
 }
 
-impl Node {
-    fn show_problem(&mut self, problem: Option<NodeProblem>) {
-        (self.problem, self.problem_since) = problem.map(|problem| (problem.text, problem.since)).unzip();
-    }
-}
-
-/// What a later version writes may not be readable: such a node is not shown.
-fn decode(record: &Record) -> Option<Beat> {
-    serde_json::from_slice(&record.value).ok()
+fn show_problem(node: &mut Node, problem: Option<NodeProblem>) {
+    (node.problem, node.problem_since) = problem.map(|problem| (problem.text, problem.since)).unzip();
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI document: made from the code, with the answers that any route may give added in one place.
+//! The OpenAPI document. It is generated from the routes; problems and security are added here.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::response::{Response, ResponseBuilder};
@@ -8,9 +8,10 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::error::{Code, PROBLEM_JSON, ProblemDetails};
+use crate::error::PROBLEM_JSON;
+use redrive_wire::{Code, ProblemDetails};
 
-/// Paths that everyone may ask for.
+/// Paths that need no API key.
 pub(crate) const PUBLIC: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
 /// The name of the security scheme.
 const BEARER: &str = "apiKey";
@@ -30,7 +31,7 @@ pub(crate) fn outline() -> OpenApi {
     OpenApiBuilder::new().info(info).build()
 }
 
-/// Adds what every route has in common: problems, keys, and the header that names a tenant.
+/// Adds what every route has in common: the problems that it can answer with, and authentication.
 pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
     let components = document.components.get_or_insert_default();
     components.schemas.insert(PROBLEM.to_owned(), ProblemDetails::schema());
@@ -55,7 +56,7 @@ fn complete(path: &str, operation: &mut Operation) {
     let public = PUBLIC.contains(&path);
     for code in problems(path, operation, public) {
         let answers = &mut operation.responses.responses;
-        let status = code.status().as_u16().to_string();
+        let status = code.status().to_string();
         answers.entry(status).or_insert_with(|| RefOr::T(problem(code.title())));
     }
     for (status, answer) in &mut operation.responses.responses {
@@ -72,7 +73,7 @@ fn complete(path: &str, operation: &mut Operation) {
     }
 }
 
-/// The problems that a route may answer with, by what it takes.
+/// The problems that a route can answer with, depending on its parameters and body.
 fn problems(path: &str, operation: &Operation, public: bool) -> Vec<Code> {
     let mut codes = vec![Code::Internal, Code::Unavailable];
     if operation.request_body.is_some() {

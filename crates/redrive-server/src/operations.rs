@@ -1,40 +1,40 @@
-//! Long operations on many jobs: records that survive a restart, driven step by step by whichever node holds them.
+//! Operations on many jobs. An operation is a record, so it survives a restart. The node that owns it runs it step by step.
 //!
-//! Each job is visited at most once: the cursor goes by id, and only what was there, or dead, when the operation began is
-//! touched. A step acts first and saves then: after a crash between the two its jobs are no longer what the operation is
-//! about, or it changes nothing to act on them again, so the next owner passes them over.
+//! An operation acts on each job at most once. Its cursor follows the ids, and it selects only jobs that existed, or were dead, when
+//! it was created. A step first acts and then saves its progress. After a crash between the two, the next owner repeats the step:
+//! the jobs of that step no longer match, or a second action does not change them.
 
-mod act;
-mod drive;
+mod actions;
+mod runner;
 
 use std::time::Duration;
 
-use redrive_core::records::{Change, Expect, Record, Written};
-use redrive_core::store::{Backend, Cursor, Filter};
-use redrive_core::{JobId, State, StoreError, Tenant, Timestamp};
+use redrive_core::records::{RecordEdit, RecordValue};
+use redrive_core::store::{Backend, BoxError, Cursor, Filter};
+use redrive_core::{JobId, Records, State, Tenant, Timestamp};
 use redrive_delivery::KIND as DELIVERY;
 use serde::{Deserialize, Serialize};
 
 use crate::api;
-use crate::error::{Answer, Code, Problem};
-use crate::walk::Counting;
-use crate::wire::filter::{JobFilter, Wanted};
-use crate::wire::job::JobState;
-use crate::wire::operation::{Operation, OperationKind, OperationState};
+use crate::error::{Answer, Problem};
+use crate::job_search::JobCounter;
+use crate::selection::JobSelection;
+use redrive_wire::Code;
+use redrive_wire::filter::JobFilter;
+use redrive_wire::operation::{Operation, OperationKind, OperationState};
+use redrive_wire::state::JobState;
 
-pub(crate) use drive::drive;
+pub(crate) use runner::run;
 
-/// The record kind of operations; the id is a UUID.
-const KIND: &str = "operation";
-/// Jobs in one step.
+/// The maximum number of jobs in one step.
 const STEP_ITEMS_MAX: usize = 500;
-/// How much of a rate one step takes.
-const STEP_OF_RATE: f64 = 0.2;
+/// With a rate limit, one step acts on as many jobs as the rate allows in this many seconds.
+const PACED_STEP_SECONDS: f64 = 0.2;
 
-/// An operation as it is kept.
+/// The stored form of an operation. The id of the record is a UUID.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Kept {
+pub(crate) struct StoredOperation {
     kind: OperationKind,
     pub(crate) tenant: Option<Tenant>,
     filter: JobFilter,
@@ -42,16 +42,16 @@ pub(crate) struct Kept {
     canary: Option<usize>,
     state: OperationState,
     matched: Option<u64>,
-    /// How many were counted so far, and where the count goes on.
+    /// The jobs counted so far. The count continues at `count_cursor`.
     #[serde(default)]
     counted: u64,
     #[serde(default)]
     count_cursor: Option<String>,
     done: u64,
     failed: u64,
-    /// Where the next step goes on.
+    /// Where the next step continues.
     cursor: Option<String>,
-    /// Those that went first, until they have all succeeded.
+    /// The first jobs, until all of them have succeeded.
     canaries: Vec<JobId>,
     canary_passed: bool,
     created_at: Timestamp,
@@ -60,7 +60,7 @@ pub(crate) struct Kept {
     owned_until: Timestamp,
 }
 
-/// What an operation shall do.
+/// A request for an operation.
 #[derive(Debug)]
 pub(crate) struct NewOperation {
     pub(crate) kind: OperationKind,
@@ -70,14 +70,14 @@ pub(crate) struct NewOperation {
     pub(crate) canary: Option<usize>,
 }
 
-/// Begins an operation; some node takes it up.
-pub(crate) async fn begin(store: &dyn Backend, mut new: NewOperation) -> Answer<(String, Kept)> {
-    if let [only] = new.kind.states() {
+/// Creates an operation. A node of the service will run it.
+pub(crate) async fn begin(store: &dyn Backend, mut new: NewOperation) -> Answer<(String, StoredOperation)> {
+    if let [only] = states(new.kind) {
         new.filter.state = Some((*only).into());
     }
-    // The store's clock, since it is the one that says when a job came or died.
+    // The store's clock, because it also sets the times at which jobs are created and die.
     let created_at = store.stats().await?.now;
-    let kept = Kept {
+    let operation = StoredOperation {
         kind: new.kind,
         tenant: new.tenant,
         filter: new.filter,
@@ -98,52 +98,56 @@ pub(crate) async fn begin(store: &dyn Backend, mut new: NewOperation) -> Answer<
         owned_until: Timestamp::default(),
     };
     let id = uuid::Uuid::now_v7().to_string();
-    match save(store, &id, Expect::Absent, &kept).await? {
-        Some(_) => Ok((id, kept)),
-        None => Err(Problem::internal(&"a random operation id was taken")),
+    match operations(store).create(&id, &operation).await? {
+        Some(_) => Ok((id, operation)),
+        None => Err(Problem::internal(&"a random operation id is already in use")),
     }
 }
 
 /// The operation with this id.
-pub(crate) async fn find(store: &dyn Backend, id: &str) -> Answer<Option<Kept>> {
-    Ok(store.read(KIND, id).await?.as_ref().map(decode).transpose()?)
+pub(crate) async fn find(store: &dyn Backend, id: &str) -> Answer<Option<StoredOperation>> {
+    Ok(operations(store).get(id).await?.map(|record| record.value))
 }
 
-/// Operations after `after`, oldest first.
-pub(crate) async fn list(
-    store: &dyn Backend,
-    after: Option<&str>,
-    limit: usize,
-) -> Answer<Vec<(String, Kept)>> {
-    let records = store.scan(KIND, after, limit).await?;
-    let read = |record: &Record| Ok((record.id.clone(), decode(record)?));
-    Ok(records.iter().map(read).collect::<Result<_, StoreError>>()?)
+/// All operations with their ids. They are removed a week after their end.
+pub(crate) async fn all(store: &dyn Backend) -> Answer<Vec<(String, StoredOperation)>> {
+    let records = operations(store).all("").await?;
+    Ok(records.into_iter().map(|record| (record.id, record.value)).collect())
 }
 
-/// Stops an operation between two steps.
-pub(crate) async fn stop(store: &dyn Backend, id: &str) -> Answer<Kept> {
-    loop {
-        let record = store.read(KIND, id).await?.ok_or_else(|| Problem::not_found("operation", id))?;
-        let mut kept = decode(&record)?;
-        if kept.state != OperationState::Running {
-            return Err(Problem::new(Code::OperationEnded, "the operation has ended before"));
+/// Cancels an operation. It ends after its current step.
+pub(crate) async fn cancel(store: &dyn Backend, id: &str) -> Answer<StoredOperation> {
+    let cancel = |stored: Option<StoredOperation>| {
+        let mut operation = stored.ok_or_else(|| Problem::not_found("operation", id))?;
+        if operation.state != OperationState::Running {
+            return Err(Problem::new(Code::OperationEnded, "the operation has already ended"));
         }
-        kept.end(OperationState::Stopped);
-        if save(store, id, Expect::Version(record.version), &kept).await?.is_some() {
-            return Ok(kept);
-        }
-    }
+        operation.end(OperationState::Cancelled);
+        Ok(RecordEdit::Put(operation.clone(), operation))
+    };
+    operations(store).update(id, cancel).await
 }
 
-/// What the next step is.
+/// The phase that the next step belongs to.
 enum Phase {
+    /// Counts the jobs that match.
     Count,
+    /// Waits for the canaries to succeed.
     Watch,
+    /// Acts on the next jobs.
     Act,
 }
 
-impl Kept {
-    /// How it is shown.
+impl RecordValue for StoredOperation {
+    const KIND: &'static str = "operation";
+
+    fn decode(bytes: &[u8]) -> Result<Self, BoxError> {
+        Ok(serde_json::from_slice::<Self>(bytes)?.with_explicit_filter())
+    }
+}
+
+impl StoredOperation {
+    /// The operation as the API shows it.
     pub(crate) fn show(&self, id: String) -> Operation {
         Operation {
             operation_id: id,
@@ -160,9 +164,10 @@ impl Kept {
         }
     }
 
-    /// One of an earlier version did not say that it was about dead letters, and about tasks unless it named a kind.
-    fn explicit(mut self) -> Self {
-        let dead = self.kind.states() == [State::Dead];
+    /// Completes the filter of an operation that an earlier version stored. There, a redrive or discard implied dead letters, and
+    /// tasks unless the filter named a kind.
+    fn with_explicit_filter(mut self) -> Self {
+        let dead = states(self.kind) == [State::Dead];
         if dead && self.filter.state.is_none() {
             self.filter.state = Some(JobState::Dead);
             self.filter.kind.get_or_insert_with(|| DELIVERY.to_owned());
@@ -183,12 +188,12 @@ impl Kept {
         self.finished_at = Some(api::now());
     }
 
-    /// The jobs that it is about, as they were when it began.
-    fn wanted(&self) -> Answer<Wanted> {
+    /// Selects the jobs that matched when the operation was created.
+    fn selected_jobs(&self) -> Answer<JobSelection> {
         let began = self.created_at.after(Duration::from_millis(1));
-        let mut wanted = self.kind.wanted(&self.filter, self.tenant.as_ref())?;
+        let mut selected_jobs = selection(self.kind, &self.filter, self.tenant.as_ref())?;
         let earlier = |before: Option<Timestamp>| Some(before.map_or(began, |before| before.min(began)));
-        let filter = &mut wanted.filter;
+        let filter = &mut selected_jobs.filter;
         match self.kind {
             OperationKind::Redrive | OperationKind::Discard => {
                 filter.finished_before = earlier(filter.finished_before);
@@ -197,22 +202,22 @@ impl Kept {
                 filter.created_before = earlier(filter.created_before);
             }
         }
-        Ok(wanted)
+        Ok(selected_jobs)
     }
 
-    fn counting(&self) -> Answer<Counting> {
-        Ok(Counting::from(self.counted, cursor(self.count_cursor.as_deref())?))
+    fn counter(&self) -> Answer<JobCounter> {
+        Ok(JobCounter::resume(self.counted, cursor(self.count_cursor.as_deref())?))
     }
 
-    /// Notes how far the count has come.
-    fn note(&mut self, counting: &Counting) {
-        self.counted = counting.jobs;
-        self.count_cursor = counting.after.map(|cursor| cursor.to_string());
-        self.matched = counting.is_done().then_some(counting.jobs);
+    /// Stores the progress of the count.
+    fn save_count(&mut self, counter: &JobCounter) {
+        self.counted = counter.jobs;
+        self.count_cursor = counter.after.map(|cursor| cursor.to_string());
+        self.matched = counter.is_done().then_some(counter.jobs);
     }
 
     fn step_items(&self) -> usize {
-        let paced = self.rate_per_second.map_or(STEP_ITEMS_MAX, |rate| (rate * STEP_OF_RATE) as usize);
+        let paced = self.rate_per_second.map_or(STEP_ITEMS_MAX, |rate| (rate * PACED_STEP_SECONDS) as usize);
         match self.canary {
             Some(canary) if !self.canary_passed => canary.min(STEP_ITEMS_MAX),
             Some(_) | None => paced.clamp(1, STEP_ITEMS_MAX),
@@ -220,47 +225,39 @@ impl Kept {
     }
 }
 
-impl OperationKind {
-    /// The states whose jobs it is for.
-    fn states(self) -> &'static [State] {
-        match self {
-            Self::Redrive | Self::Discard => &[State::Dead],
-            Self::Cancel => &[State::Pending, State::Retrying, State::Running, State::Waiting],
-            Self::RunNow => &[State::Pending, State::Retrying],
-        }
+/// The states of the jobs that an operation can act on.
+fn states(kind: OperationKind) -> &'static [State] {
+    match kind {
+        OperationKind::Redrive | OperationKind::Discard => &[State::Dead],
+        OperationKind::Cancel => &[State::Pending, State::Retrying, State::Running, State::Waiting],
+        OperationKind::RunNow => &[State::Pending, State::Retrying],
     }
+}
 
-    /// The jobs that a filter means for it; one that could never match is refused.
-    pub(crate) fn wanted(self, filter: &JobFilter, own: Option<&Tenant>) -> Answer<Wanted> {
-        let wanted = filter.wanted(own)?;
-        let states = match filter.state.map(State::from) {
-            None => self.states().to_vec(),
-            Some(state) if self.states().contains(&state) => vec![state],
-            Some(_) => {
-                let allowed: Vec<&str> = self.states().iter().map(|state| state.name()).collect();
-                let detail = format!("must be {} for this kind of operation", allowed.join(" or "));
-                return Err(Problem::invalid("state", detail));
-            }
-        };
-        Ok(Wanted { filter: Filter { states, ..wanted.filter }, ..wanted })
+/// The jobs that a filter selects for an operation. A filter that can never match is rejected.
+pub(crate) fn selection(
+    kind: OperationKind,
+    filter: &JobFilter,
+    own: Option<&Tenant>,
+) -> Answer<JobSelection> {
+    let selection = JobSelection::for_tenant(filter, own)?;
+    let allowed = states(kind);
+    let states: Vec<State> = match filter.state {
+        None => allowed.to_vec(),
+        Some(state) => state.stored_states().into_iter().filter(|state| allowed.contains(state)).collect(),
+    };
+    if states.is_empty() {
+        let allowed: Vec<&str> = allowed.iter().map(|state| state.name()).collect();
+        let detail = format!("must be {} for this kind of operation", allowed.join(" or "));
+        return Err(Problem::invalid("state", detail));
     }
+    Ok(JobSelection { filter: Filter { states, ..selection.filter }, ..selection })
 }
 
 fn cursor(text: Option<&str>) -> Answer<Option<Cursor>> {
     Ok(text.map(str::parse).transpose()?)
 }
 
-async fn save(store: &dyn Backend, id: &str, expect: Expect, kept: &Kept) -> Result<Option<u64>, StoreError> {
-    let value = serde_json::to_vec(kept).unwrap_or_else(|e| unreachable!("plain data becomes JSON: {e}"));
-    let change = Change { kind: KIND.to_owned(), id: id.to_owned(), expect, value: Some(value) };
-    match store.write(change).await? {
-        Written::Done(version) => Ok(Some(version)),
-        Written::Conflict(_) => Ok(None),
-    }
-}
-
-fn decode(record: &Record) -> Result<Kept, StoreError> {
-    let kept: Kept = serde_json::from_slice(&record.value)
-        .map_err(|e| StoreError::Corrupt(format!("record {KIND} {:?}: {e}", record.id)))?;
-    Ok(kept.explicit())
+fn operations(store: &dyn Backend) -> Records<'_, StoredOperation> {
+    Records::new(store)
 }

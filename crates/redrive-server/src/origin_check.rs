@@ -1,7 +1,7 @@
-//! Refuses what did not come from this machine's own user to a service that asks for no key: what a web page of another
-//! site makes a browser send, and what a proxy passes on.
+//! Protects a service without keys: rejects requests that a page of another site made a browser send, and requests that a proxy
+//! forwarded.
 //!
-//! Whoever reaches such a service may do everything, and a browser on the same machine reaches it for every page it shows.
+//! Such a service accepts every call that reaches it, and every page in a browser on the same machine can reach it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,49 +13,23 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::Api;
 use crate::auth::has_key;
-use crate::error::{Answer, Code, Problem};
+use crate::error::{Answer, Problem};
 use crate::openapi::PUBLIC;
+use redrive_wire::Code;
+use redrive_wire::headers::FORWARDING_HEADERS;
 
-/// Headers that a proxy adds to what it passes on. A request with one of them came from elsewhere, whatever its `Host` says.
-pub const FORWARDING_HEADERS: [&str; 24] = [
-    "cdn-loop",
-    "cf-connecting-ip",
-    "cf-ray",
-    "client-ip",
-    "fastly-client-ip",
-    "fly-client-ip",
-    "forwarded",
-    "forwarded-for",
-    "true-client-ip",
-    "via",
-    "x-appengine-user-ip",
-    "x-azure-clientip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-envoy-external-address",
-    "x-forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
-    "x-original-forwarded-for",
-    "x-real-ip",
-];
-
-/// Lets a request pass that has a key, or that came from this machine and that no other site can have sent.
-pub(crate) async fn refuse_foreign(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    // A browser sends no such header by itself to another site. What everyone may know has nothing to protect.
+/// Accepts a request with a key, or one that was sent from this machine and that no other site can have caused.
+pub(crate) async fn reject_foreign(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    // A browser never adds these headers to a request to another site. Public paths need no protection.
     if has_key(request.headers()) || PUBLIC.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    let foreign = match api.keyring.is_open().await {
+    let checked = match api.keyring.is_open().await {
         Ok(true) => check(request.method(), request.uri(), request.headers()),
         Ok(false) => Ok(()),
         Err(error) => Err(error.into()),
     };
-    match foreign {
+    match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -64,12 +38,12 @@ pub(crate) async fn refuse_foreign(State(api): State<Arc<Api>>, request: Request
 fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Answer<()> {
     let host = host(uri, headers);
     if !host.as_deref().is_some_and(is_local) {
-        let detail = "this service needs no key, so it answers under a loopback name or address alone: call it at 127.0.0.1 or localhost, or create an admin key";
+        let detail = "this service has no API keys, so it answers only requests for a loopback host: call it at 127.0.0.1 or localhost, or create an admin key";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     if let Some(name) = FORWARDING_HEADERS.into_iter().find(|name| headers.contains_key(*name)) {
         let detail = format!(
-            "a proxy passed this on (header {name}), and this service needs no key: create an admin key with `redrive key create --name NAME --scope admin` and send it"
+            "a proxy forwarded this request (header {name}), and this service has no API keys: create an admin key with `redrive key create --name NAME --scope admin` and send it"
         );
         return Err(Problem::new(Code::Forbidden, detail));
     }
@@ -78,31 +52,31 @@ fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Answer<()> {
     }
     let site = text(headers, "sec-fetch-site");
     let origin = text(headers, header::ORIGIN.as_str());
-    let same = match origin {
+    let is_same_origin = match origin {
         None => true,
         Some(origin) => {
             origin.split_once("://").map(|(_, origin)| origin) == authority(uri, headers).as_deref()
         }
     };
-    if matches!(site, Some("cross-site" | "same-site")) || !same {
-        let detail = "a page of another site sent this, and this service needs no key: make a key with POST /keys and send it";
+    if matches!(site, Some("cross-site" | "same-site")) || !is_same_origin {
+        let detail = "a page of another site sent this request, and this service has no API keys: create a key with POST /v1/keys and send it";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    // What cannot be read is nothing that is allowed.
+    // A value that is not text matches no allowed value.
     headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"))
 }
 
-/// Where the request was sent to, with the port if there is one.
+/// The host that the request names, with the port if there is one.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let stated = uri.authority().map(|authority| authority.as_str().to_owned());
     stated.or_else(|| text(headers, header::HOST.as_str()).map(str::to_owned))
 }
 
-/// The same without the port.
+/// The host that the request names, without the port.
 fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let authority = authority(uri, headers)?;
     let host = match authority.strip_prefix('[') {
@@ -112,18 +86,18 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     Some(host.to_owned())
 }
 
-/// Whether a name always leads to this machine, whatever a name server says.
+/// Whether a host is always this machine, so that no name server can point it elsewhere.
 fn is_local(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    let named = name == "localhost" || name.ends_with(".localhost");
-    named || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    let is_localhost = name == "localhost" || name.ends_with(".localhost");
+    is_localhost || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(method: &str, headers: &[(&str, &str)]) -> bool {
+    fn is_rejected(method: &str, headers: &[(&str, &str)]) -> bool {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(axum::http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
@@ -132,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn what_another_site_could_have_sent_is_refused() {
+    fn requests_that_another_site_could_have_caused_are_rejected() {
         let local = ("host", "127.0.0.1:7373");
-        for (method, headers, is_refused) in [
+        for (method, headers, expected) in [
             ("GET", &[][..], true),
             ("GET", &[("host", "")], true),
             ("GET", &[("host", "localhost:7373")], false),
@@ -159,14 +133,14 @@ mod tests {
             ("GET", &[local, ("x-forwarded-for", "203.0.113.7")], true),
             ("GET", &[("host", "localhost"), ("forwarded", "for=203.0.113.7")], true),
         ] {
-            assert_eq!(refused(method, headers), is_refused, "{method} {headers:?}");
+            assert_eq!(is_rejected(method, headers), expected, "{method} {headers:?}");
         }
     }
 
     #[test]
-    fn what_a_proxy_passed_on_is_refused_by_any_of_its_headers() {
+    fn a_forwarded_request_is_rejected_by_any_header_of_a_proxy() {
         for name in FORWARDING_HEADERS {
-            assert!(refused("GET", &[("host", "localhost"), (name, "x")]), "{name}");
+            assert!(is_rejected("GET", &[("host", "localhost"), (name, "x")]), "{name}");
         }
     }
 }

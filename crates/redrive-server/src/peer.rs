@@ -1,30 +1,20 @@
-//! The network address at the other end of a connection.
+//! The groups of network addresses for which connections and failed logins are counted.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 
-/// The address at the other end of a connection. The listener puts it into the extensions of every request.
-///
-/// It is the address of the socket: forwarding headers can be forged and are not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
-
-impl Peer {
-    /// The group of addresses whose connections and failed logins are counted together.
-    pub(crate) fn group(self) -> PeerGroup {
-        PeerGroup::of(self.0.ip())
-    }
-}
+use redrive_wire::Peer;
 
 /// One IPv4 address, or one IPv6 network of 64 bits: a single host usually owns all addresses of such a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PeerGroup(IpAddr);
 
 impl PeerGroup {
-    /// The group of requests that did not come over a connection.
+    /// The group of requests without a connection, for example in tests.
     pub(crate) const UNKNOWN: Self = Self(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
+    /// The group that an address belongs to.
+    pub(crate) fn of(peer: Peer) -> Self {
+        match peer.0.ip().to_canonical() {
             IpAddr::V4(address) => Self(IpAddr::V4(address)),
             IpAddr::V6(address) => {
                 let network = u128::from(address) & (u128::MAX << 64);
@@ -48,7 +38,8 @@ mod tests {
     use super::*;
 
     fn group(address: &str) -> String {
-        PeerGroup::of(address.parse().unwrap()).to_string()
+        let address: IpAddr = address.parse().unwrap();
+        PeerGroup::of(Peer((address, 1).into())).to_string()
     }
 
     #[test]

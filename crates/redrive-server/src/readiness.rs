@@ -1,4 +1,4 @@
-//! Whether this node can work: its store answers reads and takes writes.
+//! Checks whether this node is ready: its store answers reads and accepts writes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,38 +7,39 @@ use redrive_core::StoreError;
 use tokio::time::{Instant, timeout};
 
 use crate::api::Api;
-use crate::error::{Answer, Code, Problem};
+use crate::error::{Answer, Problem};
+use redrive_wire::Code;
 
 /// How long the store may take for one read and one write.
-const STORE_ANSWER_MAX: Duration = Duration::from_secs(2);
-/// How long a node that was ready counts as ready. Nobody needs a key to ask, so this bounds what asking costs.
-const READY_TRUSTED: Duration = Duration::from_secs(5);
-/// How long a node that was not ready counts as not ready.
-const NOT_READY_TRUSTED: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a successful check is cached. Callers need no key, so this bounds their cost.
+const READY_CACHE_TTL: Duration = Duration::from_secs(5);
+/// How long a failed check is cached.
+const NOT_READY_CACHE_TTL: Duration = Duration::from_secs(1);
 
 /// The result of the last check.
 #[derive(Default)]
 pub(crate) struct Readiness {
-    /// Held by the one check that is under way.
+    /// Held while a check runs.
     checking: tokio::sync::Mutex<()>,
-    last: Mutex<Option<Check>>,
+    last: Mutex<Option<ReadinessCheck>>,
 }
 
 #[derive(Clone)]
-struct Check {
+struct ReadinessCheck {
     at: Instant,
     result: Answer<()>,
 }
 
-impl Check {
+impl ReadinessCheck {
     fn is_recent(&self) -> bool {
-        let trusted = if self.result.is_ok() { READY_TRUSTED } else { NOT_READY_TRUSTED };
-        self.at.elapsed() < trusted
+        let ttl = if self.result.is_ok() { READY_CACHE_TTL } else { NOT_READY_CACHE_TTL };
+        self.at.elapsed() < ttl
     }
 }
 
 impl Api {
-    /// Fails unless this node can work. Callers at the same time share one check.
+    /// Fails unless this node is ready. Concurrent callers share one check.
     pub(crate) async fn check_readiness(self: &Arc<Self>) -> Answer<()> {
         if self.is_closing() {
             return Err(Problem::new(Code::Unavailable, "the service is shutting down"));
@@ -46,7 +47,7 @@ impl Api {
         if let Some(check) = self.readiness.recent() {
             return check.result;
         }
-        // A task of its own: a caller that hangs up must not end the check, or each call could cost a write.
+        // The check runs in its own task: if a caller that hangs up could cancel it, each call could cost a write.
         let api = self.clone();
         let checked = tokio::spawn(async move { api.readiness_now().await });
         checked.await.unwrap_or_else(|error| Err(Problem::internal(&error)))
@@ -57,43 +58,43 @@ impl Api {
         if let Some(check) = self.readiness.recent() {
             return check.result;
         }
-        let result = match timeout(STORE_ANSWER_MAX, self.read_and_write()).await {
+        let result = match timeout(STORE_TIMEOUT, self.read_and_write()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(detail)) => Err(Problem::new(Code::Unavailable, detail)),
             Err(_) => {
                 let detail =
-                    "the store took longer than 2 s for a read and a write; look at the store's load";
+                    "the store took longer than 2 s for a read and a write; check the load of the store";
                 Err(Problem::new(Code::Unavailable, detail))
             }
         };
-        *self.readiness.lock() = Some(Check { at: Instant::now(), result: result.clone() });
+        *self.readiness.lock() = Some(ReadinessCheck { at: Instant::now(), result: result.clone() });
         result
     }
 
-    /// Reads the store's time and writes this node's sign of life, which it writes now and then anyway.
+    /// Reads the store's time and writes the heartbeat of this node.
     async fn read_and_write(&self) -> Result<(), &'static str> {
         let now = self.store.stats().await.map_err(|error| {
             log("read", &error);
-            "the store does not answer reads; look at the service's log"
+            "the store does not answer reads; see the log of the service"
         })?;
-        self.beat(now.now).await.map_err(|error| {
+        self.write_heartbeat(now.now).await.map_err(|error| {
             log("write", &error);
-            "the store does not take writes; look at the service's log, and whether the store is full or read-only"
+            "the store does not accept writes; see the log of the service, and check whether the store is full or read-only"
         })
     }
 }
 
-/// The cause is for the log, not for a caller without a key.
-fn log(what: &str, error: &StoreError) {
-    tracing::warn!(%error, "not ready: the store failed a {what}");
+/// Logs the cause. Callers without a key must not see it.
+fn log(operation: &str, error: &StoreError) {
+    tracing::warn!(%error, "not ready: a {operation} of the store failed");
 }
 
 impl Readiness {
-    fn recent(&self) -> Option<Check> {
-        self.lock().clone().filter(Check::is_recent)
+    fn recent(&self) -> Option<ReadinessCheck> {
+        self.lock().clone().filter(ReadinessCheck::is_recent)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Check>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ReadinessCheck>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! Request bodies as they arrive: each must keep a minimum rate, and all together may hold only so much memory.
+//! Limits request bodies: each one must arrive at a minimum rate, and all together may use a bounded amount of memory.
 //!
-//! The listener puts every body behind these limits, so a route is covered whatever it does with its body.
+//! The listener applies these limits to every body, so they hold for every route.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -15,33 +15,33 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::error::{Code, Problem};
+use crate::error::Problem;
 use crate::listen::ListenLimits;
+use redrive_wire::Code;
 
-/// Bytes that are passed on at once, but for the last: a body in many small pieces would cost more for its pieces than
-/// for its bytes.
+/// The minimum size of a piece that is passed on, except for the last one. Many tiny pieces would use more memory than their bytes.
 const PIECE_BYTES_MIN: usize = 16 * 1024;
-/// Bytes of a request that may use the last eighth of the memory, so that large uploads do not shut out small requests.
+/// A request with at most this many bytes may use the last eighth of the memory, so that large uploads do not block small requests.
 const SMALL_BYTES_MAX: usize = 64 * 1024;
 
-/// Why the listener stopped to read a request body.
+/// Why the listener stopped reading a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BodyFault {
-    /// It came too slowly.
-    #[error("the request body came too slowly")]
+pub(crate) enum BodyReadError {
+    /// It arrived too slowly.
+    #[error("the request body arrived too slowly")]
     TooSlow,
-    /// The bodies of all requests hold as much as they may.
-    #[error("the bodies of all requests hold as much memory as they may")]
+    /// The memory for request bodies is full.
+    #[error("the memory for request bodies is full")]
     BuffersFull,
 }
 
-impl BodyFault {
-    /// The fault that caused an error, if one did.
-    pub(crate) fn behind(error: &(dyn Error + 'static)) -> Option<Self> {
+impl BodyReadError {
+    /// Finds a read error among the causes of `error`.
+    pub(crate) fn find_in(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {
-            if let Some(fault) = error.downcast_ref::<Self>() {
-                return Some(*fault);
+            if let Some(error) = error.downcast_ref::<Self>() {
+                return Some(*error);
             }
             cause = error.source();
         }
@@ -49,16 +49,16 @@ impl BodyFault {
     }
 }
 
-impl From<BodyFault> for Problem {
-    fn from(fault: BodyFault) -> Self {
-        match fault {
-            BodyFault::TooSlow => Self::new(
+impl From<BodyReadError> for Problem {
+    fn from(error: BodyReadError) -> Self {
+        match error {
+            BodyReadError::TooSlow => Self::new(
                 Code::RequestTooSlow,
-                "the request body came too slowly, or stopped; send it again without pauses",
+                "the request body arrived too slowly or stopped; send it again without pauses",
             ),
-            BodyFault::BuffersFull => Self::new(
+            BodyReadError::BuffersFull => Self::new(
                 Code::Overloaded,
-                "the service holds as many bytes of request bodies as it may; try again in a second",
+                "the memory of the service for request bodies is full; try again in a second",
             ),
         }
     }
@@ -76,18 +76,18 @@ impl BufferBudget {
         Arc::new(Self { bytes_max, bytes_held: AtomicUsize::new(0) })
     }
 
-    /// Takes `more` bytes for a request that holds `held` already.
-    fn take(&self, held: usize, more: usize) -> Result<(), BodyFault> {
-        let kept_back = if held + more <= SMALL_BYTES_MAX { 0 } else { self.bytes_max / 8 };
-        let limit = self.bytes_max - kept_back;
+    /// Takes `more` bytes for a request that already holds `held` bytes.
+    fn take(&self, held: usize, more: usize) -> Result<(), BodyReadError> {
+        let reserved = if held + more <= SMALL_BYTES_MAX { 0 } else { self.bytes_max / 8 };
+        let limit = self.bytes_max - reserved;
         let taken = self.bytes_held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
             all.checked_add(more).filter(|all| *all <= limit)
         });
-        taken.map(drop).map_err(|_| BodyFault::BuffersFull)
+        taken.map(drop).map_err(|_| BodyReadError::BuffersFull)
     }
 }
 
-/// What the body of one request holds of the shared memory, until the request has ended.
+/// The shared memory that one request holds for its body. It is freed when the request has ended.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<BufferBudget>,
@@ -100,13 +100,13 @@ impl Reservation {
         Arc::new(Self { budget, held: AtomicUsize::new(0), held_max: AtomicUsize::new(usize::MAX) })
     }
 
-    /// Declares that the request passes its body on and never holds more than so many bytes of it.
+    /// Declares that the request streams its body and never holds more than `bytes` of it.
     pub(crate) fn hold_at_most(&self, bytes: usize) {
         self.held_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that have arrived. Only the body calls this, so there is one call at a time.
-    fn add(&self, arrived: usize) -> Result<(), BodyFault> {
+    /// Counts bytes that have arrived. Only the body calls this, so calls do not overlap.
+    fn add(&self, arrived: usize) -> Result<(), BodyReadError> {
         let (held, held_max) = (self.held.load(Ordering::Relaxed), self.held_max.load(Ordering::Relaxed));
         let more = arrived.min(held_max.saturating_sub(held));
         self.budget.take(held, more)?;
@@ -121,13 +121,13 @@ impl Drop for Reservation {
     }
 }
 
-/// The body of a request, within its limits.
+/// The body of a request, with its limits.
 pub(crate) struct RequestBody<B> {
     inner: B,
     reservation: Arc<Reservation>,
-    patience: Patience,
-    /// Small pieces, until they are worth passing on.
-    gathered: BytesMut,
+    client_timeout: ClientTimeout,
+    /// Small pieces, until they add up to [`PIECE_BYTES_MIN`].
+    pending: BytesMut,
     has_ended: bool,
 }
 
@@ -136,7 +136,7 @@ where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    /// Puts a body behind the limits. The memory it holds is free again once the reservation and the body are dropped.
+    /// Applies the limits to a body. Its memory is freed when both the reservation and the body are dropped.
     pub(crate) fn guard(
         inner: B,
         limits: &ListenLimits,
@@ -146,26 +146,26 @@ where
         if inner.is_end_stream() {
             return (Body::empty(), reservation);
         }
-        let patience = Patience::new(limits.body_timeout, limits.body_bytes_per_second_min);
+        let client_timeout = ClientTimeout::new(limits.body_timeout, limits.body_bytes_per_second_min);
         let body = Self {
             inner,
             reservation: reservation.clone(),
-            patience,
-            gathered: BytesMut::new(),
+            client_timeout,
+            pending: BytesMut::new(),
             has_ended: false,
         };
         (Body::new(body), reservation)
     }
 
-    /// Takes what has arrived; returns a piece that is worth passing on.
-    fn take(&mut self, data: Bytes) -> Result<Option<Bytes>, BodyFault> {
-        self.patience.received(data.len());
+    /// Adds bytes that have arrived. Returns a piece once it is large enough to pass on.
+    fn take(&mut self, data: Bytes) -> Result<Option<Bytes>, BodyReadError> {
+        self.client_timeout.received(data.len());
         self.reservation.add(data.len())?;
-        if self.gathered.is_empty() && data.len() >= PIECE_BYTES_MIN {
+        if self.pending.is_empty() && data.len() >= PIECE_BYTES_MIN {
             return Ok(Some(data));
         }
-        self.gathered.extend_from_slice(&data);
-        Ok((self.gathered.len() >= PIECE_BYTES_MIN).then(|| self.gathered.split().freeze()))
+        self.pending.extend_from_slice(&data);
+        Ok((self.pending.len() >= PIECE_BYTES_MIN).then(|| self.pending.split().freeze()))
     }
 }
 
@@ -184,44 +184,44 @@ where
         let this = &mut *self;
         while !this.has_ended {
             match Pin::new(&mut this.inner).poll_frame(context) {
-                // Nobody reads trailers.
+                // Trailers are dropped: nothing reads them.
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data().map(|data| this.take(data)) {
                     Ok(Ok(Some(piece))) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
                     Ok(Ok(None)) | Err(_) => {}
-                    Ok(Err(fault)) => return Poll::Ready(Some(Err(fault.into()))),
+                    Ok(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 },
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
                 Poll::Ready(None) => this.has_ended = true,
                 Poll::Pending => {
-                    return match this.patience.poll(context) {
-                        Poll::Ready(()) => Poll::Ready(Some(Err(BodyFault::TooSlow.into()))),
+                    return match this.client_timeout.poll(context) {
+                        Poll::Ready(()) => Poll::Ready(Some(Err(BodyReadError::TooSlow.into()))),
                         Poll::Pending => Poll::Pending,
                     };
                 }
             }
         }
-        let last = this.gathered.split().freeze();
+        let last = this.pending.split().freeze();
         Poll::Ready((!last.is_empty()).then(|| Ok(Frame::data(last))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.gathered.is_empty() && (self.has_ended || self.inner.is_end_stream())
+        self.pending.is_empty() && (self.has_ended || self.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (inner, gathered) = (self.inner.size_hint(), self.gathered.len() as u64);
+        let (inner, pending) = (self.inner.size_hint(), self.pending.len() as u64);
         let mut hint = SizeHint::new();
-        hint.set_lower(inner.lower() + gathered);
+        hint.set_lower(inner.lower() + pending);
         if let Some(upper) = inner.upper() {
-            hint.set_upper(upper + gathered);
+            hint.set_upper(upper + pending);
         }
         hint
     }
 }
 
-/// How much longer to wait for a client. Waiting uses it up and bytes restore it, so that neither a pause nor a trickle
-/// can go on. Time that the service itself takes does not count.
-struct Patience {
+/// How much longer to wait for a client. Waiting reduces the time and received bytes restore it, so both a long pause and a trickle
+/// of bytes end the request. Time that the service itself needs does not count.
+struct ClientTimeout {
     max: Duration,
     left: Duration,
     bytes_per_second: u32,
@@ -229,7 +229,7 @@ struct Patience {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patience {
+impl ClientTimeout {
     fn new(max: Duration, bytes_per_second: u32) -> Self {
         Self { max, left: max, bytes_per_second: bytes_per_second.max(1), waiting_since: None, timer: None }
     }
@@ -242,7 +242,7 @@ impl Patience {
         self.left = self.max.min(self.left + earned);
     }
 
-    /// Waits for the client; ready when there is no patience left.
+    /// Waits for the client. Ready when the time is used up.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let deadline = *self.waiting_since.get_or_insert_with(Instant::now) + self.left;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
@@ -262,10 +262,10 @@ mod tests {
 
     use super::*;
 
-    /// Pieces of a body, each after a pause.
-    struct Pieces(VecDeque<(Duration, usize)>, Option<Pin<Box<Sleep>>>);
+    /// A body whose chunks each arrive after a pause.
+    struct DelayedChunks(VecDeque<(Duration, usize)>, Option<Pin<Box<Sleep>>>);
 
-    impl HttpBody for Pieces {
+    impl HttpBody for DelayedChunks {
         type Data = Bytes;
         type Error = std::convert::Infallible;
 
@@ -290,19 +290,20 @@ mod tests {
         }
     }
 
-    /// The lengths of what is passed on, and the fault at the end.
+    /// The lengths of the pieces that are passed on, and the error at the end.
     async fn read(
         pieces: impl IntoIterator<Item = (u64, usize)>,
         budget: &Arc<BufferBudget>,
-    ) -> (Vec<usize>, Option<BodyFault>) {
+    ) -> (Vec<usize>, Option<BodyReadError>) {
         let pieces = pieces.into_iter().map(|(seconds, bytes)| (Duration::from_secs(seconds), bytes));
-        let (body, reservation) = RequestBody::guard(Pieces(pieces.collect(), None), &limits(), budget);
+        let (body, reservation) =
+            RequestBody::guard(DelayedChunks(pieces.collect(), None), &limits(), budget);
         let mut stream = body.into_data_stream();
         let mut lengths = Vec::new();
         while let Some(piece) = stream.next().await {
             match piece {
                 Ok(piece) => lengths.push(piece.len()),
-                Err(error) => return (lengths, BodyFault::behind(&error)),
+                Err(error) => return (lengths, BodyReadError::find_in(&error)),
             }
         }
         drop(reservation);
@@ -310,17 +311,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_must_keep_its_rate() {
+    async fn a_body_must_arrive_at_the_minimum_rate() {
         let budget = BufferBudget::new(usize::MAX);
-        for (pieces, fault) in [
+        for (pieces, error) in [
             (vec![(9, 1), (0, 1)], None),
-            (vec![(11, 1)], Some(BodyFault::TooSlow)),
-            // A trickle is as bad as a pause, and so is a pause after many bytes.
-            (vec![(4, 1), (4, 1), (4, 1)], Some(BodyFault::TooSlow)),
-            (vec![(0, 15 << 20), (11, 1)], Some(BodyFault::TooSlow)),
+            (vec![(11, 1)], Some(BodyReadError::TooSlow)),
+            // A trickle ends the request like a pause, and many bytes do not allow a longer pause.
+            (vec![(4, 1), (4, 1), (4, 1)], Some(BodyReadError::TooSlow)),
+            (vec![(0, 15 << 20), (11, 1)], Some(BodyReadError::TooSlow)),
             (vec![(4, 8192); 50], None),
         ] {
-            assert_eq!(read(pieces.clone(), &budget).await.1, fault, "{pieces:?}");
+            assert_eq!(read(pieces.clone(), &budget).await.1, error, "{pieces:?}");
         }
     }
 
@@ -332,15 +333,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_share_a_bounded_memory_of_which_small_ones_have_a_part() {
+    async fn bodies_share_a_bounded_memory_with_a_part_reserved_for_small_ones() {
         let mib = 1 << 20;
         let budget = BufferBudget::new(8 * mib);
-        let full = Some(BodyFault::BuffersFull);
+        let full = Some(BodyReadError::BuffersFull);
         assert_eq!(read([(0, 7 * mib)], &budget).await.1, None);
         assert_eq!(read([(0, 7 * mib), (0, 1)], &budget).await.1, full, "the last eighth is for small ones");
-        assert_eq!(budget.bytes_held.load(Ordering::Relaxed), 0, "all was given back");
+        assert_eq!(budget.bytes_held.load(Ordering::Relaxed), 0, "all memory was freed");
 
-        let (large, _) = (Reservation::new(budget.clone()), ());
+        let large = Reservation::new(budget.clone());
         large.add(7 * mib).unwrap();
         assert_eq!(read([(0, SMALL_BYTES_MAX)], &budget).await.1, None);
         assert_eq!(read([(0, SMALL_BYTES_MAX + 1)], &budget).await.1, full);

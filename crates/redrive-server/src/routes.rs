@@ -17,6 +17,7 @@ mod origins;
 mod overview;
 mod policies;
 mod queues;
+mod reference;
 mod schedules;
 mod series;
 mod sessions;
@@ -37,46 +38,51 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::api::Api;
-use crate::error::{Code, Problem};
+use crate::error::Problem;
 use crate::openapi;
-use crate::origin_check::refuse_foreign;
+use crate::origin_check::reject_foreign;
+use redrive_wire::Code;
 
-/// Bytes of a request's JSON; a larger body is uploaded first.
+/// The maximum size of a JSON request. A larger body is uploaded first, with `PUT /v1/bodies`.
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Bytes of the JSON of a batch.
+/// The maximum size of the JSON request of a batch.
 pub(crate) const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The router of all routes, and the document that describes them.
 pub(crate) fn router(api: Arc<Api>) -> Router {
-    let (router, document) = described().split_for_parts();
+    let (router, document) = documented_routes().split_for_parts();
     let document = openapi::finish(document);
-    names::serve_words_as_names(router, &document, &api)
-        .fallback(async || Problem::new(Code::NotFound, "there is no such path; GET /docs lists them"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(Code::MethodNotAllowed, "the path does not have this method; see the header Allow")
-        })
+    let router =
+        names::serve_words_as_names(router, &document, &api).method_not_allowed_fallback(async || {
+            let detail = "this path does not support the method; see the header Allow";
+            Problem::new(Code::MethodNotAllowed, detail)
+        });
+    let v1: Router = router.clone().with_state(api.clone());
+    router
+        .fallback(move |request: Request| reference::serve(v1.clone(), request))
         .layer(Extension(docs::Document::new(&document)))
-        .layer(from_fn_with_state(api.clone(), refuse_foreign))
+        .layer(from_fn_with_state(api.clone(), reject_foreign))
         .layer(from_fn_with_state(api.clone(), measure))
         .with_state(api)
 }
 
-/// The routes with what the code says about them.
-pub(crate) fn described() -> OpenApiRouter<Arc<Api>> {
+/// The routes with their OpenAPI descriptions.
+fn documented_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::with_openapi(openapi::outline())
-        .merge(about_tasks())
-        .merge(about_jobs())
-        .merge(about_dead_letters())
-        .merge(about_policies())
-        .merge(about_the_service())
+        .merge(task_routes())
+        .merge(job_routes())
+        .merge(dead_letter_routes())
+        .merge(policy_routes())
+        .merge(service_routes())
 }
 
-fn about_tasks() -> OpenApiRouter<Arc<Api>> {
+fn task_routes() -> OpenApiRouter<Arc<Api>> {
     let batch = OpenApiRouter::new().routes(routes!(batch::create));
     OpenApiRouter::new()
         .routes(routes!(tasks::create, tasks::list))
         .merge(batch.layer(DefaultBodyLimit::max(BATCH_BYTES_MAX)))
-        .routes(routes!(tasks::get, tasks::cancel))
+        .routes(routes!(tasks::get))
+        .routes(routes!(tasks::cancel))
         .routes(routes!(tasks::attempts))
         .routes(routes!(tasks::redrive))
         .routes(routes!(tasks::run_now))
@@ -85,7 +91,7 @@ fn about_tasks() -> OpenApiRouter<Arc<Api>> {
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
 }
 
-fn about_jobs() -> OpenApiRouter<Arc<Api>> {
+fn job_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::count))
@@ -103,17 +109,16 @@ fn about_jobs() -> OpenApiRouter<Arc<Api>> {
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
 }
 
-fn about_dead_letters() -> OpenApiRouter<Arc<Api>> {
+fn dead_letter_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::groups))
-        .routes(routes!(dead_letters::redrive))
-        .routes(routes!(dead_letters::discard))
         .routes(routes!(operations::create, operations::list))
-        .routes(routes!(operations::get, operations::stop))
+        .routes(routes!(operations::get))
+        .routes(routes!(operations::cancel))
 }
 
-fn about_policies() -> OpenApiRouter<Arc<Api>> {
+fn policy_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(policies::register, policies::list))
         .routes(routes!(policies::preview))
@@ -121,7 +126,7 @@ fn about_policies() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(policies::get, policies::put, policies::delete))
 }
 
-fn about_the_service() -> OpenApiRouter<Arc<Api>> {
+fn service_routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(me::me))
         .routes(routes!(overview::overview))
@@ -139,8 +144,9 @@ fn about_the_service() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::list))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
-        .routes(routes!(queues::limit, queues::unlimit))
+        .routes(routes!(queues::limits, queues::set_limits, queues::remove_limits))
         .routes(routes!(schedules::list))
+        .routes(routes!(schedules::get))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::run_now))
@@ -152,7 +158,7 @@ fn about_the_service() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(docs::docs))
 }
 
-/// Counts each request by its route, not by its path: paths are as many as tasks.
+/// Counts each request by its route, not by its path: with a label for each path, every task would add a series.
 async fn measure(
     State(api): State<Arc<Api>>,
     route: Option<MatchedPath>,
@@ -160,13 +166,14 @@ async fn measure(
     next: Next,
 ) -> Response {
     let (began, method) = (Instant::now(), method_label(request.method()));
+    let alias = reference::label(request.uri().path());
     let response = next.run(request).await;
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let route = route.as_ref().map_or(alias, MatchedPath::as_str);
     api.metrics.request(method, route, response.status().as_u16(), began.elapsed());
     response
 }
 
-/// Callers invent methods; labels must not grow with them.
+/// The label of a method. Callers can send any method, so all unknown ones share one label.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,10 +1,10 @@
-//! Numbers over time: kept in memory by each node, and written down now and then, so that a restart keeps them and nodes add
-//! up.
+//! Counts over time, for charts. Each node keeps its series in memory and stores them once per minute, so that they survive a
+//! restart and the series of all nodes can be added up.
 
 pub(crate) mod counters;
-mod keep;
+mod records;
 mod ring;
-mod steps;
+mod samples;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,48 +16,49 @@ use redrive_delivery::gate::OriginStatus;
 use tokio::time::Instant;
 
 use crate::api::Api;
-use crate::wire::series::{OriginPoint, SeriesPoint, Span};
 use counters::Counts;
-use ring::{Point, Ring, Step, joined};
-use steps::{Doing, Gating};
+use records::SeriesRecords;
+use redrive_wire::series::{OriginPoint, SeriesPoint, Span};
+use ring::{Point, Ring, Sample, merge_nodes};
+use samples::{OriginSample, ServiceSample};
 
-/// Origins of which a node knows the past.
+/// Origins whose series a node keeps.
 const ORIGINS_MAX: usize = 200;
-/// How long what other nodes have written is trusted.
-const OTHERS_TRUSTED: Duration = Duration::from_secs(5);
+/// How long the series of the other nodes are cached.
+const OTHERS_CACHE_TTL: Duration = Duration::from_secs(5);
 
-/// What this node has seen, and what others have written of late.
+/// The series of this node, and a cache of the series that other nodes have stored.
 #[derive(Default)]
-pub(crate) struct Recent {
-    own: Mutex<Own>,
-    others: Mutex<HashMap<&'static str, (Others, Instant)>>,
+pub(crate) struct SeriesRecorder {
+    own: Mutex<NodeSeries>,
+    others: Mutex<HashMap<Span, (PointsByNode, Instant)>>,
 }
 
-/// The points of other nodes.
-type Others = Vec<Vec<Point<Doing>>>;
+/// The points of several nodes, one list for each node.
+type PointsByNode = Vec<Vec<Point<ServiceSample>>>;
 
 #[derive(Default)]
-struct Own {
-    service: Rings<Doing>,
-    origins: HashMap<String, Rings<Gating>>,
+struct NodeSeries {
+    service: SpanRings<ServiceSample>,
+    origins: HashMap<String, SpanRings<OriginSample>>,
 }
 
-/// The same in both spans.
-struct Rings<T> {
+/// A series in both spans.
+struct SpanRings<T> {
     hour: Ring<T>,
     day: Ring<T>,
 }
 
-impl<T: Step> Default for Rings<T> {
+impl<T: Sample> Default for SpanRings<T> {
     fn default() -> Self {
         Self { hour: Ring::new(Span::Hour), day: Ring::new(Span::Day) }
     }
 }
 
-impl<T: Step> Rings<T> {
-    fn add(&mut self, now: i64, step: T) {
-        self.hour.add(now, step.clone());
-        self.day.add(now, step);
+impl<T: Sample> SpanRings<T> {
+    fn add(&mut self, now: i64, sample: T) {
+        self.hour.add(now, sample.clone());
+        self.day.add(now, sample);
     }
 
     fn of(&self, span: Span) -> &Ring<T> {
@@ -68,25 +69,25 @@ impl<T: Step> Rings<T> {
     }
 }
 
-impl Recent {
-    /// Adds what has happened since the last sample.
+impl SeriesRecorder {
+    /// Adds the counts since the last sample, and the current state of the store and the gates.
     pub(crate) fn sample(&self, counts: Counts, stats: &Stats, gates: &[OriginStatus]) {
         let now = stats.now.as_ms();
         let mut own = self.lock();
-        own.service.add(now, Doing::new(counts, stats));
-        for (status, gating) in gates.iter().filter_map(|status| Some((status, Gating::of(status)?))) {
-            own.origin(&status.origin).add(now, gating);
+        own.service.add(now, ServiceSample::new(counts, stats));
+        for (status, sample) in gates.iter().filter_map(|status| Some((status, OriginSample::of(status)?))) {
+            own.origin(&status.origin).add(now, sample);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Own> {
+    fn lock(&self) -> MutexGuard<'_, NodeSeries> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Own {
-    /// The rings of an origin; a new one takes the place of the one that was called longest ago.
-    fn origin(&mut self, origin: &str) -> &mut Rings<Gating> {
+impl NodeSeries {
+    /// The rings of an origin. A new origin replaces the one that was called longest ago.
+    fn origin(&mut self, origin: &str) -> &mut SpanRings<OriginSample> {
         if self.origins.len() >= ORIGINS_MAX && !self.origins.contains_key(origin) {
             let unused = self.origins.iter().min_by_key(|(_, rings)| rings.hour.newest());
             let unused = unused.map(|(origin, _)| origin.clone());
@@ -96,11 +97,11 @@ impl Own {
     }
 }
 
-/// What all nodes did of late.
+/// The recent attempts of all nodes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lately {
+pub(crate) struct RecentActivity {
     pub(crate) counts: Counts,
-    /// Attempts a second, by the way they ended.
+    /// Attempts per second: succeeded, retried, dead, other.
     pub(crate) rates: [f64; 4],
 }
 
@@ -108,7 +109,7 @@ impl Api {
     /// The series of all nodes.
     pub(crate) async fn series(&self, span: Span, now: Timestamp) -> Result<Vec<SeriesPoint>, StoreError> {
         let nodes = self.points(span).await?;
-        Ok(joined(span, nodes, now.as_ms()).into_iter().map(SeriesPoint::from).collect())
+        Ok(merge_nodes(span, nodes, now.as_ms()).into_iter().map(SeriesPoint::from).collect())
     }
 
     /// The series of an origin's gates on all nodes.
@@ -118,69 +119,65 @@ impl Api {
         span: Span,
         now: Timestamp,
     ) -> Result<Vec<OriginPoint>, StoreError> {
-        let mut nodes = keep::origin(&*self.store, origin, span, self.node.as_str()).await?;
-        nodes.extend(self.recent.lock().origins.get(origin).map(|rings| rings.of(span).points()));
-        Ok(joined(span, nodes, now.as_ms()).into_iter().map(OriginPoint::from).collect())
+        let mut nodes = records::origin(&*self.store, origin, span, self.node.as_str()).await?;
+        nodes.extend(self.series_recorder.lock().origins.get(origin).map(|rings| rings.of(span).points()));
+        Ok(merge_nodes(span, nodes, now.as_ms()).into_iter().map(OriginPoint::from).collect())
     }
 
-    /// What all nodes did in the last five minutes, and how much a second in their last one.
-    pub(crate) async fn lately(&self, now: Timestamp) -> Result<Lately, StoreError> {
-        let mut lately = Lately::default();
+    /// The counts of all nodes in the last five minutes, and the rates in the last minute of each node.
+    pub(crate) async fn recent_activity(&self, now: Timestamp) -> Result<RecentActivity, StoreError> {
+        let mut activity = RecentActivity::default();
         for points in self.points(Span::Hour).await? {
             let recent = |within: i64| {
                 let points = points.iter().rev();
                 points
                     .take_while(move |point| point.at >= now.as_ms() - within)
-                    .map(|point| &point.step.counts)
+                    .map(|point| &point.sample.counts)
             };
-            recent(300_000).for_each(|counts| lately.counts.add(counts));
-            // Another node writes once a minute: its newest minute may be that old.
+            recent(300_000).for_each(|counts| activity.counts.add(counts));
+            // Other nodes store their series once per minute, so their newest minute may be older than one minute.
             let minute: Vec<&Counts> = recent(150_000).take(6).collect();
             let seconds = minute.len() as f64 * 10.0;
             for counts in minute {
-                let ended = [counts.succeeded, counts.retried, counts.exhausted, counts.other];
-                for (rate, count) in lately.rates.iter_mut().zip(ended) {
+                let ended = [counts.succeeded, counts.retried, counts.dead, counts.other];
+                for (rate, count) in activity.rates.iter_mut().zip(ended) {
                     *rate += count as f64 / seconds;
                 }
             }
         }
-        Ok(lately)
+        Ok(activity)
     }
 
     /// The points of each node.
-    async fn points(&self, span: Span) -> Result<Others, StoreError> {
-        let kind = keep::kind(span);
-        let known = {
-            let others = self.recent.others.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn points(&self, span: Span) -> Result<PointsByNode, StoreError> {
+        let cached = {
+            let others = self.series_recorder.others.lock().unwrap_or_else(PoisonError::into_inner);
             others
-                .get(kind)
-                .filter(|(_, read_at)| read_at.elapsed() < OTHERS_TRUSTED)
+                .get(&span)
+                .filter(|(_, read_at)| read_at.elapsed() < OTHERS_CACHE_TTL)
                 .map(|(others, _)| others.clone())
         };
-        let mut nodes = match known {
+        let mut nodes = match cached {
             Some(others) => others,
             None => {
-                let others = keep::others(&*self.store, kind, self.node.as_str()).await?;
-                let mut known = self.recent.others.lock().unwrap_or_else(PoisonError::into_inner);
-                known.insert(kind, (others.clone(), Instant::now()));
+                let others = records::others(&*self.store, span, self.node.as_str()).await?;
+                let mut cache = self.series_recorder.others.lock().unwrap_or_else(PoisonError::into_inner);
+                cache.insert(span, (others.clone(), Instant::now()));
                 others
             }
         };
-        nodes.push(self.recent.lock().service.of(span).points());
+        nodes.push(self.series_recorder.lock().service.of(span).points());
         Ok(nodes)
     }
 
-    /// Writes down what this node has seen, for others and for after a restart.
-    pub(crate) async fn keep_series(&self, now: Timestamp) -> Result<(), StoreError> {
-        let written = keep::written(&self.recent.lock(), self.node.as_str(), now);
-        for change in written {
-            self.store.write(change).await?;
-        }
-        Ok(())
+    /// Stores the series of this node.
+    pub(crate) async fn save_series(&self, now: Timestamp) -> Result<(), StoreError> {
+        let records = SeriesRecords::of(&self.series_recorder.lock(), now);
+        records.write(&*self.store, self.node.as_str()).await
     }
 
-    /// Removes what nodes that are gone have written, once it is too old to be shown.
+    /// Removes stored series that are too old to be shown.
     pub(crate) async fn prune_series(&self, now: Timestamp) -> Result<(), StoreError> {
-        keep::prune(&*self.store, now).await
+        records::prune(&*self.store, now).await
     }
 }

@@ -1,59 +1,60 @@
-//! The service as one process: store, API and worker, started together and ended in good order.
+//! The service as one process: API, worker and background loops, started and shut down together.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use redrive_core::store::Backend;
+use redrive_core::store::{Backend, Stats};
 use redrive_core::{Invalid, Kind, StoreError};
-use redrive_delivery::{Deliverer, KIND, Parts, Transport};
-use redrive_worker::{Handler, KeepLog, Settings, Summary, Worker, WorkerError};
+use redrive_delivery::gate::OriginStatus;
+use redrive_delivery::{Deliverer, DeliveryParts, KIND, Transport};
+use redrive_worker::{AttemptLogging, Handler, Settings, Summary, Worker, WorkerError};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Access, Api};
 use crate::keys;
 use crate::listen::{ListenLimits, listen};
-use crate::observe::Watch;
 use crate::policies::Policies;
 use crate::sessions;
-use crate::view::View;
+use crate::worker_observer::WorkerObserver;
 
-/// How long an attempt may take when neither its task nor its policy says so.
+/// The timeout of an attempt if neither its task nor its policy sets one.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time from one search for bodies without a task and for ended sessions to the next.
-const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
-/// Bodies looked at in one read.
-const COLLECT_ITEMS: usize = 100;
+/// Interval between removals of unused bodies, unused inline policies and ended sessions.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// Bodies that a cleanup reads at once.
+const CLEANUP_PAGE_ITEMS: usize = 100;
 
-/// What this process does.
+/// The roles of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roles {
-    /// Answers requests.
+    /// It serves the API.
     pub api: bool,
-    /// Delivers.
+    /// It delivers tasks.
     pub worker: bool,
 }
 
 impl Default for Roles {
-    /// Both.
+    /// API and worker.
     fn default() -> Self {
         Self { api: true, worker: true }
     }
 }
 
-/// How the service runs.
+/// The configuration of the service.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// What it does.
+    /// API, worker, or both.
     pub roles: Roles,
-    /// How many connections it takes, and how long it waits for their clients.
+    /// The limits of connections, and the timeouts for their clients.
     pub limits: ListenLimits,
-    /// How its worker works. Every attempt is logged, and an attempt takes at most [`ATTEMPT_TIMEOUT`] unless this,
-    /// the task or its policy says otherwise.
+    /// The settings of the worker. The service logs every attempt. Without `attempt_timeout`, [`ATTEMPT_TIMEOUT`] applies to
+    /// tasks that have no timeout of their own or of their policy.
     pub worker: Settings,
 }
 
@@ -69,21 +70,21 @@ impl Default for Config {
     }
 }
 
-/// Why the service did not start, or did not end well.
+/// Why the service did not start, or stopped with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It would be open to everyone who can reach it.
+    /// Other machines can reach the address, and there is no API key.
     #[error(
-        "{0} is not a loopback address, and there is no API key: make one with `redrive key create --name NAME --scope admin`, or listen on 127.0.0.1"
+        "{0} is not a loopback address, and there is no API key: create one with `redrive key create --name NAME --scope admin`, or listen on 127.0.0.1"
     )]
     NoKeys(SocketAddr),
-    /// The address cannot be listened on.
+    /// The listener could not be opened.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A setting is not legal.
+    /// A setting is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The worker failed.
@@ -91,7 +92,7 @@ pub enum StartError {
     Worker(#[from] WorkerError),
 }
 
-/// A service that is ready to run; it listens already.
+/// A service that is ready to run. With the API role, it is already listening.
 pub struct Service {
     api: Arc<Api>,
     listener: Option<TcpListener>,
@@ -99,34 +100,34 @@ pub struct Service {
     worker: Option<Worker>,
     closing: CancellationToken,
     open: bool,
-    dress: Dress,
+    wrap_router: RouterWrapper,
 }
 
-/// Puts something in front of the routes.
-type Dress = Box<dyn FnOnce(Router) -> Router + Send>;
+/// Adds routes or layers to the router of the service.
+type RouterWrapper = Box<dyn FnOnce(Router) -> Router + Send>;
 
 impl Service {
-    /// Starts on a store; deliveries go by `transport`.
+    /// Starts on a store. `transport` sends the deliveries.
     pub async fn start(
         config: Config,
         store: Arc<dyn Backend>,
-        parts: Parts,
+        parts: DeliveryParts,
         transport: Transport,
     ) -> Result<Self, StartError> {
-        let reports = Policies::new(store.clone()).default().await?;
-        let deliverer = Deliverer::new(transport, parts.clone(), store.clone(), reports);
+        let callback_policy = Policies::new(store.clone()).default().await?;
+        let deliverer = Deliverer::new(transport, parts.clone(), store.clone(), callback_policy);
         Self::start_with(config, store, parts, deliverer).await
     }
 
-    /// Starts on a store; `handler` makes the deliveries.
+    /// Starts on a store, with `handler` instead of the usual deliveries.
     pub async fn start_with(
         config: Config,
         store: Arc<dyn Backend>,
-        parts: Parts,
+        parts: DeliveryParts,
         handler: impl Handler,
     ) -> Result<Self, StartError> {
         let access = access(&config, &*store).await?;
-        let open = access == Access::OpenWithoutKeys && !keys::any_ever(&*store).await?;
+        let open = access == Access::OpenWithoutKeys && !keys::ever_created(&*store).await?;
         let closing = CancellationToken::new();
         let node = config.worker.worker.clone();
         let api = Api::open(store.clone(), parts, access, node, closing.clone()).await?;
@@ -137,35 +138,34 @@ impl Service {
             None
         };
         let worker = config.roles.worker.then(|| worker(config.worker, store, &api, handler)).transpose()?;
-        let (limits, dress) = (config.limits, Box::new(|routes| routes));
-        Ok(Self { api, listener, limits, worker, closing, open, dress })
+        let (limits, wrap_router) = (config.limits, Box::new(|routes| routes));
+        Ok(Self { api, listener, limits, worker, closing, open, wrap_router })
     }
 
-    /// Lets the guard of the transport that makes its deliveries follow the API keys: while the service is open, tasks
-    /// may call services on this machine.
-    pub async fn guarding(self, transport: Transport) -> Self {
+    /// Makes the guard of `transport` follow the API keys: tasks may call loopback addresses only while the service is open.
+    pub async fn with_loopback_guard(self, transport: Transport) -> Self {
         self.api.guard_loopback(transport).await;
         self
     }
 
-    /// Where it listens, if it does: the port that the system chose, when that was asked for.
+    /// The address of the listener, with the real port if the configuration asked for port 0. `None` without the API role.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Whether everyone who reaches it may use it.
+    /// Whether the service accepts calls without a key.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// A look at it that outlives it.
-    pub fn view(&self) -> View {
-        View::new(self.api.clone())
+    /// A handle that reads the state of the service, also while it runs.
+    pub fn monitor(&self) -> ServiceMonitor {
+        ServiceMonitor(self.api.clone())
     }
 
-    /// The same with something in front of its routes: pages for people, for instance.
-    pub fn dressed(self, dress: impl FnOnce(Router) -> Router + Send + 'static) -> Self {
-        Self { dress: Box::new(dress), ..self }
+    /// Passes the router through `wrap_router` before it is served, for example to add the console.
+    pub fn wrap_router(self, wrap_router: impl FnOnce(Router) -> Router + Send + 'static) -> Self {
+        Self { wrap_router: Box::new(wrap_router), ..self }
     }
 
     /// The routes, for a test or for another server.
@@ -173,20 +173,20 @@ impl Service {
         self.api.router()
     }
 
-    /// Works until `shutdown` is ready, then ends in good order: no new requests, what is under way ends, attempts drain
-    /// and what is left is released.
+    /// Runs until `shutdown` is ready, and then shuts down: it accepts no new requests, answers the current ones, waits for
+    /// running attempts and releases those that do not end in time.
     pub async fn run_until(
         self,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<Option<Summary>, StartError> {
-        let Self { api, listener, limits, worker, closing, open: _, dress } = self;
+        let Self { api, listener, limits, worker, closing, open: _, wrap_router } = self;
         let background = [
-            tokio::spawn(api.clone().drive_operations()),
-            tokio::spawn(api.clone().watch_itself()),
+            tokio::spawn(api.clone().run_operations()),
+            tokio::spawn(api.clone().monitor_node()),
             tokio::spawn(api.clone().follow_keys(closing.clone())),
-            tokio::spawn(collect(api.clone(), closing.clone())),
+            tokio::spawn(clean_up(api.clone(), closing.clone())),
         ];
-        let serving = serve(listener, dress(api.router()), limits, closing.clone());
+        let serving = serve(listener, wrap_router(api.router()), limits, closing.clone());
         let working = work(worker, closing.clone());
         let ending = async {
             tokio::select! {
@@ -197,19 +197,35 @@ impl Service {
         };
         let ((), worked, ()) = tokio::join!(serving, working, ending);
         for task in background {
-            // Each ends with `closing`; one that panicked has said so in the log.
+            // Each one ends when `closing` is cancelled. A panic has already been logged.
             let _ = task.await;
         }
         worked
     }
 }
 
-/// A service that others can reach must not be open.
+/// Reads the state of a service from within its process.
+#[derive(Clone)]
+pub struct ServiceMonitor(Arc<Api>);
+
+impl ServiceMonitor {
+    /// The number of jobs by queue and state.
+    pub async fn stats(&self) -> Result<Stats, StoreError> {
+        self.0.store.stats().await
+    }
+
+    /// The gates of this node.
+    pub fn gates(&self) -> Vec<OriginStatus> {
+        self.0.parts.gates.status(Instant::now())
+    }
+}
+
+/// Decides who may call the service without a key. Rejects a service without keys that other machines can reach.
 async fn access(config: &Config, store: &dyn Backend) -> Result<Access, StartError> {
     if config.listen.ip().is_loopback() {
         return Ok(Access::OpenWithoutKeys);
     }
-    if config.roles.api && !keys::any_ever(store).await? {
+    if config.roles.api && !keys::ever_created(store).await? {
         return Err(StartError::NoKeys(config.listen));
     }
     Ok(Access::KeysOnly)
@@ -222,13 +238,13 @@ fn worker(
     handler: impl Handler,
 ) -> Result<Worker, StartError> {
     let attempt_timeout = settings.attempt_timeout.or(Some(ATTEMPT_TIMEOUT));
-    let settings = Settings { log: KeepLog::All, attempt_timeout, ..settings };
-    let watch = Watch {
+    let settings = Settings { log: AttemptLogging::All, attempt_timeout, ..settings };
+    let observer = WorkerObserver {
         metrics: api.metrics.clone(),
         events: api.events.clone(),
         node_problem: api.node_problem.clone(),
     };
-    Ok(Worker::new(store, settings)?.on(Kind::new(KIND)?, handler).observe(Arc::new(watch)))
+    Ok(Worker::new(store, settings)?.on(Kind::new(KIND)?, handler).observe(Arc::new(observer)))
 }
 
 async fn serve(
@@ -243,32 +259,36 @@ async fn serve(
     }
 }
 
-/// A worker that dies takes the service down with it: nobody would deliver.
+/// Runs the worker. If it fails, the service shuts down, because nothing would deliver its tasks.
 async fn work(worker: Option<Worker>, closing: CancellationToken) -> Result<Option<Summary>, StartError> {
     let Some(worker) = worker else {
         closing.cancelled().await;
         return Ok(None);
     };
-    let worked = worker.run_until(closing.clone().cancelled_owned()).await;
+    let summary = worker.run_until(closing.clone().cancelled_owned()).await;
     closing.cancel();
-    Ok(Some(worked?))
+    Ok(Some(summary?))
 }
 
-/// Removes bodies that no task uses any more, and sessions that have ended.
-async fn collect(api: Arc<Api>, closing: CancellationToken) {
+/// Removes unused bodies, unused inline policies and ended sessions.
+async fn clean_up(api: Arc<Api>, closing: CancellationToken) {
     loop {
         match sessions::prune(&*api.store, crate::api::now()).await {
-            Ok(sessions) => tracing::debug!(sessions, "ended sessions removed"),
-            Err(error) => tracing::warn!(%error, "ended sessions could not be removed"),
+            Ok(sessions) => tracing::debug!(sessions, "removed ended sessions"),
+            Err(error) => tracing::warn!(%error, "cannot remove ended sessions"),
         }
         tokio::select! {
             () = closing.cancelled() => return,
-            () = tokio::time::sleep(COLLECT_EVERY) => {}
+            () = tokio::time::sleep(CLEANUP_INTERVAL) => {}
         }
         let age = redrive_delivery::bodies::ORPHAN_AGE;
-        match api.parts.bodies.collect(&*api.store, crate::api::now(), age, COLLECT_ITEMS).await {
-            Ok(bodies) => tracing::debug!(bodies, "bodies without a task removed"),
-            Err(error) => tracing::warn!(%error, "bodies could not be looked through"),
+        match api.parts.bodies.collect(&*api.store, crate::api::now(), age, CLEANUP_PAGE_ITEMS).await {
+            Ok(bodies) => tracing::debug!(bodies, "removed bodies without a task"),
+            Err(error) => tracing::warn!(%error, "cannot remove bodies without a task"),
+        }
+        match api.redrive.collect_policies_if_due().await {
+            Ok(policies) => tracing::debug!(policies, "removed unused inline policies"),
+            Err(error) => tracing::warn!(%error, "cannot remove unused inline policies"),
         }
     }
 }

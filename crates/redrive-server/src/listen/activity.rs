@@ -1,29 +1,29 @@
-//! What one connection does: which requests are in flight, and since when it waits for its client.
+//! The activity of one connection: its current requests, and how long it has waited for its client.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a connection may wait for its client.
+/// The deadlines for the client of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
     /// From accept to the end of the first request head.
     pub(super) head: Duration,
     /// From the end of a response to the end of the next request head.
     pub(super) idle: Duration,
-    /// For a response to be read on.
+    /// For the client to read more of a response.
     pub(super) write: Duration,
 }
 
-/// Why a connection is closed.
+/// The deadline that a client missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Overdue {
-    /// The first request head did not come.
+pub(super) enum MissedDeadline {
+    /// The first request head did not arrive.
     Head,
-    /// The next request head did not come.
+    /// The next request head did not arrive.
     Idle,
-    /// The client does not read a response.
+    /// The client does not read its response.
     Write,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Activity {
 }
 
 struct State {
-    /// When the last response ended, or the connection was accepted.
-    quiet_since: Instant,
+    /// When the last response ended, or when the connection was accepted.
+    idle_since: Instant,
     has_had_request: bool,
-    /// The requests in flight, each with the time since which its response waits for the client.
+    /// The current requests by number, each with the time at which its response started to wait for the client.
     exchanges: Vec<(u64, Option<Instant>)>,
     next_number: u64,
-    /// Since when the socket takes no more bytes.
+    /// When the socket stopped accepting bytes; `None` while it accepts them.
     write_blocked_since: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ impl Activity {
     /// The activity of a connection that was accepted just now.
     pub(super) fn new(deadlines: Deadlines) -> Arc<Self> {
         let state = State {
-            quiet_since: Instant::now(),
+            idle_since: Instant::now(),
             has_had_request: false,
             exchanges: Vec::new(),
             next_number: 0,
@@ -57,25 +57,24 @@ impl Activity {
         Arc::new(Self { deadlines, state: Mutex::new(state) })
     }
 
-    /// When to look again, or why the connection is over.
-    ///
-    /// A time that is returned is never too late: whatever begins after this call is given at least as long.
-    pub(super) fn check(&self, now: Instant) -> Result<Instant, Overdue> {
+    /// Returns the deadline that the client missed, or else when to check again. Every wait that starts after this call ends at
+    /// the returned time or later, so no deadline is missed in between.
+    pub(super) fn check(&self, now: Instant) -> Result<Instant, MissedDeadline> {
         let (state, deadlines) = (self.lock(), &self.deadlines);
         let unread = state.exchanges.iter().filter_map(|(_, since)| *since).chain(state.write_blocked_since);
-        let (deadline, overdue) = match unread.min() {
-            _ if !state.has_had_request => (state.quiet_since + deadlines.head, Overdue::Head),
-            Some(since) => (since + deadlines.write, Overdue::Write),
-            None if state.exchanges.is_empty() => (state.quiet_since + deadlines.idle, Overdue::Idle),
+        let (deadline, missed) = match unread.min() {
+            _ if !state.has_had_request => (state.idle_since + deadlines.head, MissedDeadline::Head),
+            Some(since) => (since + deadlines.write, MissedDeadline::Write),
+            None if state.exchanges.is_empty() => (state.idle_since + deadlines.idle, MissedDeadline::Idle),
             None => return Ok(now + deadlines.idle.min(deadlines.write)),
         };
         if deadline <= now {
-            return Err(overdue);
+            return Err(missed);
         }
         Ok(deadline.min(now + deadlines.idle.min(deadlines.write)))
     }
 
-    /// A request whose head has come.
+    /// Starts a request whose head has arrived.
     pub(super) fn begin(self: &Arc<Self>) -> Exchange {
         let mut state = self.lock();
         let number = state.next_number;
@@ -85,14 +84,14 @@ impl Activity {
         Exchange { activity: self.clone(), number }
     }
 
-    /// The socket takes no more bytes, or takes them again.
-    pub(super) fn write_blocked(&self, is_blocked: bool) {
+    /// Notes whether the socket accepts more bytes.
+    pub(super) fn set_write_blocked(&self, is_blocked: bool) {
         let (mut state, now) = (self.lock(), Instant::now());
         if is_blocked {
             state.write_blocked_since.get_or_insert(now);
         } else if state.write_blocked_since.take().is_some() && state.has_had_request {
-            // The rest of a response was on its way until now.
-            state.quiet_since = now;
+            // The end of a response was being written until now.
+            state.idle_since = now;
         }
     }
 
@@ -101,19 +100,19 @@ impl Activity {
     }
 }
 
-/// A request in flight, until the body of its response has ended.
+/// A request and its response, until the body of the response has ended.
 pub(super) struct Exchange {
     activity: Arc<Activity>,
     number: u64,
 }
 
 impl Exchange {
-    /// The client has to take what was written before more is asked for.
+    /// The client must read before more of the response is produced.
     pub(super) fn waits_for_client(&self) {
         self.set(Some(Instant::now()));
     }
 
-    /// The response has to be produced; the client is ready.
+    /// The client is ready; the service must produce more of the response.
     pub(super) fn waits_for_service(&self) {
         self.set(None);
     }
@@ -130,7 +129,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let mut state = self.activity.lock();
         state.exchanges.retain(|(number, _)| *number != self.number);
-        state.quiet_since = Instant::now();
+        state.idle_since = Instant::now();
     }
 }
 
@@ -155,28 +154,35 @@ mod tests {
     async fn each_wait_for_the_client_has_its_deadline() {
         let activity = Activity::new(DEADLINES);
         assert!(activity.check(after(9).await).is_ok());
-        assert_eq!(activity.check(after(1).await), Err(Overdue::Head));
+        assert_eq!(activity.check(after(1).await), Err(MissedDeadline::Head));
 
         let exchange = activity.begin();
-        assert!(activity.check(after(3_600).await).is_ok(), "a handler may take its time");
+        assert!(activity.check(after(3_600).await).is_ok(), "a handler has no deadline here");
         exchange.waits_for_client();
         assert!(activity.check(after(29).await).is_ok());
         exchange.waits_for_service();
-        assert!(activity.check(after(29).await).is_ok(), "it was read");
+        assert!(activity.check(after(29).await).is_ok(), "the client has read the response");
         exchange.waits_for_client();
         let other = activity.begin();
-        assert_eq!(activity.check(after(30).await), Err(Overdue::Write), "one of several is not read");
+        assert_eq!(
+            activity.check(after(30).await),
+            Err(MissedDeadline::Write),
+            "one of several responses is not read"
+        );
 
         drop(exchange);
-        assert!(activity.check(after(61).await).is_ok(), "another request is in flight");
+        assert!(activity.check(after(61).await).is_ok(), "another request is running");
         drop(other);
         assert!(activity.check(after(59).await).is_ok());
-        assert_eq!(activity.check(after(1).await), Err(Overdue::Idle));
+        assert_eq!(activity.check(after(1).await), Err(MissedDeadline::Idle));
 
-        activity.write_blocked(true);
-        activity.write_blocked(true);
-        assert_eq!(activity.check(after(30).await), Err(Overdue::Write));
-        activity.write_blocked(false);
-        assert!(activity.check(after(59).await).is_ok(), "what was written late does not count as idle");
+        activity.set_write_blocked(true);
+        activity.set_write_blocked(true);
+        assert_eq!(activity.check(after(30).await), Err(MissedDeadline::Write));
+        activity.set_write_blocked(false);
+        assert!(
+            activity.check(after(59).await).is_ok(),
+            "the idle time starts when the last byte was written"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Decides which connections may use the service: so many in all, so many of one peer, and a few more for health and metrics.
+//! Limits the number of connections, in total and per peer, and reserves a few more for health checks and metrics.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::limits::ListenLimits;
 use crate::peer::PeerGroup;
 
-/// The time from one warning about full pools to the next.
-const WARN_EVERY: Duration = Duration::from_secs(10);
+/// The minimum interval between warnings about too many connections.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Counts the connections that are open.
+/// Counts the open connections.
 pub(super) struct Admission {
     connections_max: usize,
     per_peer_max: usize,
@@ -36,23 +36,23 @@ struct ReservedConnection {
     evicted: CancellationToken,
 }
 
-/// What a connection may do.
+/// The pool of connections that a connection belongs to. It decides which requests are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pool {
-    /// Everything.
+    /// All requests.
     Regular,
-    /// Ask for health and metrics.
+    /// Health checks and metrics.
     Reserved,
 }
 
-/// The place of one connection, until it is dropped.
-pub(super) struct Place {
+/// Counts one connection as open until the permit is dropped.
+pub(super) struct ConnectionPermit {
     admission: Arc<Admission>,
     peer: PeerGroup,
     number: u64,
-    /// What the connection may do.
+    /// The pool of the connection.
     pub(super) pool: Pool,
-    /// Cancelled when a newer connection needs this place.
+    /// Cancelled when the connection must make room for a newer one.
     pub(super) evicted: CancellationToken,
 }
 
@@ -66,9 +66,8 @@ impl Admission {
         })
     }
 
-    /// A place for a connection that was accepted just now. There always is one: a full reserve gives up its oldest
-    /// connection.
-    pub(super) fn admit(self: &Arc<Self>, peer: PeerGroup) -> Place {
+    /// Admits a new connection. This always succeeds: if the reserve is full too, one of its connections is closed.
+    pub(super) fn admit(self: &Arc<Self>, peer: PeerGroup) -> ConnectionPermit {
         let mut open = self.lock();
         let number = open.next_number;
         open.next_number += 1;
@@ -86,12 +85,12 @@ impl Admission {
             open.reserved.insert(number, ReservedConnection { peer, evicted: evicted.clone() });
             Pool::Reserved
         };
-        Place { admission: self.clone(), peer, number, pool, evicted }
+        ConnectionPermit { admission: self.clone(), peer, number, pool, evicted }
     }
 
     fn warn(&self, open: &mut OpenConnections, peer: PeerGroup, of_peer: usize) {
         let now = Instant::now();
-        if open.warned_at.is_some_and(|at| now - at < WARN_EVERY) {
+        if open.warned_at.is_some_and(|at| now - at < WARN_INTERVAL) {
             return;
         }
         open.warned_at = Some(now);
@@ -101,7 +100,7 @@ impl Admission {
             per_peer_max = self.per_peer_max,
             connections = open.regular,
             connections_max = self.connections_max,
-            "too many connections: new ones are answered for health and metrics alone"
+            "too many connections: new ones get answers only for health checks and metrics"
         );
     }
 
@@ -111,7 +110,7 @@ impl Admission {
 }
 
 impl OpenConnections {
-    /// Gives up the oldest connection of the peer that has the most, so that nobody can take the places of others.
+    /// Closes the oldest connection of the peer that has the most, so that no peer can displace the others.
     fn evict_one(&mut self) {
         let mut by_peer: HashMap<PeerGroup, usize> = HashMap::new();
         for connection in self.reserved.values() {
@@ -127,7 +126,7 @@ impl OpenConnections {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut open = self.admission.lock();
         match self.pool {
@@ -150,7 +149,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::Peer;
+    use redrive_wire::Peer;
 
     fn admission() -> Arc<Admission> {
         Admission::new(&ListenLimits {
@@ -162,32 +161,33 @@ mod tests {
     }
 
     fn peer(number: u8) -> PeerGroup {
-        Peer(([192, 0, 2, number], 1).into()).group()
+        PeerGroup::of(Peer(([192, 0, 2, number], 1).into()))
     }
 
     #[test]
-    fn a_peer_and_all_peers_together_have_so_many_places() {
+    fn connections_are_limited_per_peer_and_in_total() {
         let admission = admission();
-        let mut places: Vec<Place> = [1, 1, 1, 2, 2].map(|number| admission.admit(peer(number))).into();
-        let pools: Vec<Pool> = places.iter().map(|place| place.pool).collect();
+        let mut permits: Vec<ConnectionPermit> =
+            [1, 1, 1, 2, 2].map(|number| admission.admit(peer(number))).into();
+        let pools: Vec<Pool> = permits.iter().map(|permit| permit.pool).collect();
         let (regular, reserved) = (Pool::Regular, Pool::Reserved);
         assert_eq!(pools, [regular, regular, reserved, regular, reserved]);
-        places.remove(0);
-        assert_eq!(admission.admit(peer(1)).pool, regular, "a place that was given up is free");
-        places.clear();
+        permits.remove(0);
+        assert_eq!(admission.admit(peer(1)).pool, regular, "a closed connection makes room");
+        permits.clear();
         let open = admission.lock();
         assert_eq!((open.regular, open.regular_by_peer.len(), open.reserved.len()), (0, 0, 0));
     }
 
     #[test]
-    fn a_full_reserve_gives_up_the_oldest_connection_of_the_peer_with_the_most() {
+    fn a_full_reserve_closes_the_oldest_connection_of_the_peer_with_the_most() {
         let admission = admission();
-        let _regular: Vec<Place> = [1, 1, 9].map(|number| admission.admit(peer(number))).into();
+        let _regular: Vec<ConnectionPermit> = [1, 1, 9].map(|number| admission.admit(peer(number))).into();
         let health = admission.admit(peer(2));
-        let flood: Vec<Place> = (0..20).map(|_| admission.admit(peer(1))).collect();
-        let alive = flood.iter().filter(|place| !place.evicted.is_cancelled()).count();
+        let flood: Vec<ConnectionPermit> = (0..20).map(|_| admission.admit(peer(1))).collect();
+        let alive = flood.iter().filter(|permit| !permit.evicted.is_cancelled()).count();
         assert_eq!(alive, 2);
-        assert!(!flood[19].evicted.is_cancelled(), "the newest stays");
-        assert!(!health.evicted.is_cancelled(), "a flood evicts its own connections alone");
+        assert!(!flood[19].evicted.is_cancelled(), "the newest connection stays open");
+        assert!(!health.evicted.is_cancelled(), "a flood evicts only its own connections");
     }
 }

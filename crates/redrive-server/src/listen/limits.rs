@@ -1,25 +1,25 @@
-//! The limits of the listener: how many connections, how long each may wait, how much request bodies may hold.
+//! The limits of the listener: connections, timeouts, and memory for request bodies.
 
 use std::time::Duration;
 
-/// Connections at once, however many files the process may open.
+/// The maximum number of connections, however many files the process may open.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// The share of [`CONNECTIONS_MAX`] that one peer may have: a quarter.
+/// One peer may have a quarter of all connections.
 const PEERS_TO_FILL: usize = 4;
-/// The share of the open files that connections may have: a half. The rest is for the store, bodies and deliveries.
+/// Connections may use half of the open files. The rest is for the store, bodies and deliveries.
 const FILES_PER_CONNECTION: u64 = 2;
-/// Connections at least, however few files the process may open.
+/// The minimum limit of connections, however few files the process may open.
 const CONNECTIONS_MIN: usize = 16;
 
-/// The limits of the listener. They keep silent, slow and greedy clients from shutting out the others.
+/// The limits of the listener. They keep idle, slow and greedy clients from blocking the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenLimits {
-    /// Connections at once. Beyond them only health and metrics are answered.
+    /// Concurrent connections. Further ones get answers only for health checks and metrics.
     pub connections_max: usize,
-    /// Connections at once from one peer: an IPv4 address or an IPv6 network of 64 bits. Beyond them only health and
-    /// metrics are answered.
+    /// Concurrent connections from one peer: an IPv4 address or an IPv6 /64 network. Further ones get answers only for health
+    /// checks and metrics.
     pub connections_per_peer_max: usize,
-    /// Connections at once beyond the other limits, for health and metrics.
+    /// Concurrent connections beyond the other limits, for health checks and metrics.
     pub reserved_connections_max: usize,
     /// The time from accept to the end of the first request head.
     pub head_timeout: Duration,
@@ -27,13 +27,13 @@ pub struct ListenLimits {
     pub reserved_head_timeout: Duration,
     /// The time from the end of one response to the end of the next request head.
     pub idle_timeout: Duration,
-    /// The time for which a client may leave a response unread.
+    /// The longest time for which a client may leave a response unread.
     pub write_timeout: Duration,
-    /// The time for which a client may send nothing of a request body that it has begun.
+    /// The longest pause of a client while it sends a request body.
     pub body_timeout: Duration,
-    /// The bytes a second at which a request body must arrive, averaged over `body_timeout`.
+    /// The minimum rate of a request body in bytes per second, averaged over `body_timeout`.
     pub body_bytes_per_second_min: u32,
-    /// The bytes of request bodies that all requests together may hold in memory.
+    /// The memory for the request bodies of all requests together.
     pub buffered_bytes_max: usize,
 }
 
@@ -63,7 +63,7 @@ impl ListenLimits {
         Self::default().with_connections(half.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX))
     }
 
-    /// The same with another limit of connections, of which one peer may have a quarter.
+    /// Sets the limit of connections. One peer may have a quarter of them.
     pub fn with_connections(self, connections: usize) -> Self {
         let per_peer = (connections / PEERS_TO_FILL).max(1);
         Self { connections_max: connections, connections_per_peer_max: per_peer, ..self }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_half_of_the_files_to_the_rest() {
+    fn connections_use_at_most_half_of_the_open_files() {
         for (files, connections, per_peer) in
             [(1024, 512, 128), (65_536, 10_000, 2_500), (u64::MAX, 10_000, 2_500), (0, 16, 4)]
         {

@@ -1,4 +1,4 @@
-//! Many tasks in one request and one commit; what is wrong with one does not stop the others.
+//! Creates many tasks with one request and one commit. An invalid task does not stop the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use redrive_core::limits::BATCH_ITEMS_MAX;
-use redrive_core::store::Enqueued;
+use redrive_core::store::EnqueueResult;
 use redrive_core::{IdempotencyKey, Job, JobId};
 use serde_json::value::RawValue;
 
-use super::tasks::reused;
+use super::tasks::key_reused;
 use crate::api::Api;
 use crate::auth::{Caller, Writer};
-use crate::creation::{Draft, Origin, ReadyTask, draft, find_repeats};
+use crate::creation::{CreationHeaders, Draft, ReadyTask, draft, find_repeats};
 use crate::error::{Answer, Problem};
 use crate::extract::{self, Json};
-use crate::wire::task::{BatchAnswer, BatchItem, BatchRequest, Task};
+use redrive_wire::task::{BatchAnswer, BatchItem, BatchRequest, Task};
 
 /// Create many tasks.
 ///
-/// They are durable together when the answer comes, which holds the task or the problem of each, in order. A failure of
-/// the service itself, such as a store that is away, is the answer to all of them: none was created.
-#[utoipa::path(post, operation_id = "createTasks", path = "/retry-tasks/batch", tag = "tasks", request_body = BatchRequest,
-    params(("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none")),
-    responses((status = 200, description = "what came of each", body = BatchAnswer)))]
+/// The answer has one item for each task, in order: the created task, or the problem of this task. All created tasks are stored when
+/// the answer arrives. If the service itself fails, for example because the store is unavailable, no task is created.
+#[utoipa::path(post, operation_id = "createTasks", path = "/v1/tasks/batch", tag = "tasks", request_body = BatchRequest,
+    params(("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for an API key that is not bound to one")),
+    responses((status = 200, description = "the result of each task", body = BatchAnswer)))]
 pub(super) async fn create(
     Writer(caller): Writer,
     State(api): State<Arc<Api>>,
@@ -33,111 +33,122 @@ pub(super) async fn create(
 ) -> Answer<Json<BatchAnswer>> {
     let count = request.items.len();
     if !(1..=BATCH_ITEMS_MAX).contains(&count) {
-        let detail = format!("must hold from 1 to {BATCH_ITEMS_MAX} calls, holds {count}");
+        let detail = format!("must contain from 1 to {BATCH_ITEMS_MAX} tasks, contains {count}");
         return Err(Problem::invalid("items", detail));
     }
-    let origin = Origin::of_many(&headers);
+    let headers = CreationHeaders::for_many_tasks(&headers);
     let mut drafts = Vec::with_capacity(count);
     for item in request.items {
-        match read(&api, &caller, &item, &origin).await {
-            Err(problem) if problem.is_ours() => return Err(problem),
+        match read_draft(&api, &caller, &item, &headers).await {
+            Err(problem) if problem.is_server_error() => return Err(problem),
             draft => drafts.push(draft),
         }
     }
-    let (ready, slots) = place_all(&api, drafts).await?;
-    let answers = answers_of(slots, api.enqueue_all(ready).await?);
-    let existing = existing(&api, &answers).await?;
+    let (ready, plans) = prepare_all(&api, drafts).await?;
+    let results = results_of(plans, api.enqueue_all(ready).await?);
+    let existing = existing(&api, &results).await?;
     let mut items = Vec::with_capacity(count);
-    for answer in answers {
-        let answered = match answer {
-            Ok((answer, task)) => settle(&api, &caller, task, answer, &existing).await,
+    for result in results {
+        let item = match result {
+            Ok((result, task)) => task_item(&api, &caller, task, result, &existing).await,
             Err(problem) => Err(problem),
         };
-        items.push(answered.unwrap_or_else(refused));
+        items.push(item.unwrap_or_else(problem_item));
     }
     Ok(Json(BatchAnswer { items }))
 }
 
-async fn read(api: &Arc<Api>, caller: &Caller, item: &RawValue, origin: &Origin) -> Answer<Draft> {
-    draft(api, caller, extract::parse(item.get().as_bytes())?, origin).await
+async fn read_draft(
+    api: &Arc<Api>,
+    caller: &Caller,
+    item: &RawValue,
+    headers: &CreationHeaders,
+) -> Answer<Draft> {
+    draft(api, caller, extract::parse(item.get().as_bytes())?, headers).await
 }
 
-/// Where the answer to an item comes from.
-enum Slot {
-    /// It is enqueued.
-    Enqueued,
-    /// The same request under the same key is enqueued, as the one of this number among those that are.
+/// What happens to one item of the batch.
+enum ItemPlan {
+    /// It is new and will be enqueued.
+    Enqueue,
+    /// It repeats an earlier item of this batch: the new task with this index.
     SameAs(usize),
-    /// The same request, or another one under the same key, was there before.
-    Known(Enqueued),
-    /// It was refused.
-    Refused(Problem),
+    /// A task with its idempotency key exists already, from the same or a different request.
+    Existing(EnqueueResult),
+    /// It is invalid.
+    Invalid(Problem),
 }
 
-/// Stores or claims the bodies of the items that are no repeats.
-async fn place_all(api: &Arc<Api>, drafts: Vec<Answer<Draft>>) -> Answer<(Vec<ReadyTask>, Vec<Slot>)> {
-    let sound: Vec<&Draft> = drafts.iter().flatten().collect();
-    let mut repeats = find_repeats(api, &sound).await?.into_iter();
-    let (mut ready, mut slots) = (Vec::with_capacity(drafts.len()), Vec::with_capacity(drafts.len()));
+/// Stores or attaches the bodies of the new items.
+async fn prepare_all(api: &Arc<Api>, drafts: Vec<Answer<Draft>>) -> Answer<(Vec<ReadyTask>, Vec<ItemPlan>)> {
+    let valid: Vec<&Draft> = drafts.iter().flatten().collect();
+    let mut repeats = find_repeats(api, &valid).await?.into_iter();
+    let (mut ready, mut plans) = (Vec::with_capacity(drafts.len()), Vec::with_capacity(drafts.len()));
     let mut seen: HashMap<IdempotencyKey, ([u8; 32], usize)> = HashMap::new();
     for draft in drafts {
         let draft = match draft {
             Ok(draft) => draft,
             Err(problem) => {
-                slots.push(Slot::Refused(problem));
+                plans.push(ItemPlan::Invalid(problem));
                 continue;
             }
         };
-        if let Some(known) = repeats.next().flatten() {
-            slots.push(Slot::Known(known));
+        if let Some(existing) = repeats.next().flatten() {
+            plans.push(ItemPlan::Existing(existing));
             continue;
         }
-        let asked = draft.key_with_body().cloned();
-        let same = asked
+        let idempotency = draft.key_with_body().cloned();
+        let same = idempotency
             .as_ref()
-            .and_then(|asked| seen.get(&asked.key).filter(|(print, _)| *print == asked.fingerprint));
+            .and_then(|own| seen.get(&own.key).filter(|(fingerprint, _)| *fingerprint == own.fingerprint));
         if let Some((_, first)) = same {
-            slots.push(Slot::SameAs(*first));
+            plans.push(ItemPlan::SameAs(*first));
             continue;
         }
-        match draft.place(api).await {
+        match draft.prepare(api).await {
             Ok(task) => {
-                seen.extend(asked.map(|asked| (asked.key, (asked.fingerprint, ready.len()))));
-                slots.push(Slot::Enqueued);
+                seen.extend(idempotency.map(|own| (own.key, (own.fingerprint, ready.len()))));
+                plans.push(ItemPlan::Enqueue);
                 ready.push(task);
             }
-            Err(problem) if problem.is_ours() => return Err(problem),
-            Err(problem) => slots.push(Slot::Refused(problem)),
+            Err(problem) if problem.is_server_error() => return Err(problem),
+            Err(problem) => plans.push(ItemPlan::Invalid(problem)),
         }
     }
-    Ok((ready, slots))
+    Ok((ready, plans))
 }
 
-/// What came of each item, with how it is shown if it is new.
-fn answers_of(slots: Vec<Slot>, enqueued: Vec<(Enqueued, Task)>) -> Vec<Answer<(Enqueued, Option<Task>)>> {
-    let ids: Vec<Enqueued> = enqueued.iter().map(|(answer, _)| *answer).collect();
+/// The result of each item. A new task is included as the API shows it.
+fn results_of(
+    plans: Vec<ItemPlan>,
+    enqueued: Vec<(EnqueueResult, Task)>,
+) -> Vec<Answer<(EnqueueResult, Option<Task>)>> {
+    let results: Vec<EnqueueResult> = enqueued.iter().map(|(result, _)| *result).collect();
     let mut enqueued = enqueued.into_iter();
-    let missing = || Problem::internal(&"the store gave too few answers to an enqueue");
-    let mut one = |slot| match slot {
-        Slot::Refused(problem) => Err(problem),
-        Slot::Known(answer) => Ok((answer, None)),
-        Slot::Enqueued => enqueued.next().map(|(answer, task)| (answer, Some(task))).ok_or_else(missing),
-        Slot::SameAs(first) => match ids.get(first) {
-            Some(Enqueued::Created(id)) => Ok((Enqueued::Existing(*id), None)),
-            Some(answer) => Ok((*answer, None)),
+    let missing = || Problem::internal(&"the store returned too few results for an enqueue");
+    let mut result_of = |plan| match plan {
+        ItemPlan::Invalid(problem) => Err(problem),
+        ItemPlan::Existing(result) => Ok((result, None)),
+        ItemPlan::Enqueue => enqueued.next().map(|(result, task)| (result, Some(task))).ok_or_else(missing),
+        ItemPlan::SameAs(first) => match results.get(first) {
+            Some(EnqueueResult::Created(id)) => Ok((EnqueueResult::Existing(*id), None)),
+            Some(result) => Ok((*result, None)),
             None => Err(missing()),
         },
     };
-    slots.into_iter().map(&mut one).collect()
+    plans.into_iter().map(&mut result_of).collect()
 }
 
-/// The tasks that were there before, in one read.
-async fn existing(api: &Api, answers: &[Answer<(Enqueued, Option<Task>)>]) -> Answer<HashMap<JobId, Job>> {
+/// Reads the tasks that existed before, with one call.
+async fn existing(
+    api: &Api,
+    results: &[Answer<(EnqueueResult, Option<Task>)>],
+) -> Answer<HashMap<JobId, Job>> {
     let mut ids: Vec<JobId> = Vec::new();
-    for (answer, _) in answers.iter().flatten() {
-        match answer {
-            Enqueued::Existing(id) | Enqueued::Replaced(id) => ids.push(*id),
-            Enqueued::Created(_) | Enqueued::Conflict(_) => {}
+    for (result, _) in results.iter().flatten() {
+        match result {
+            EnqueueResult::Existing(id) | EnqueueResult::Replaced(id) => ids.push(*id),
+            EnqueueResult::Created(_) | EnqueueResult::Conflict(_) => {}
         }
     }
     if ids.is_empty() {
@@ -147,30 +158,30 @@ async fn existing(api: &Api, answers: &[Answer<(Enqueued, Option<Task>)>]) -> An
     Ok(jobs.into_iter().flatten().map(|job| (job.id, job)).collect())
 }
 
-async fn settle(
+async fn task_item(
     api: &Arc<Api>,
     caller: &Caller,
     task: Option<Task>,
-    answer: Enqueued,
+    result: EnqueueResult,
     existing: &HashMap<JobId, Job>,
 ) -> Answer<BatchItem> {
-    match answer {
-        Enqueued::Created(_) => {
+    match result {
+        EnqueueResult::Created(_) => {
             if let Some(task) = &task {
-                api.tell_created(caller, task);
+                api.publish_created(caller, task);
             }
             Ok(BatchItem { status: StatusCode::CREATED.as_u16(), task, problem: None })
         }
-        Enqueued::Existing(id) | Enqueued::Replaced(id) => {
+        EnqueueResult::Existing(id) | EnqueueResult::Replaced(id) => {
             let job = existing.get(&id).ok_or_else(|| Problem::not_found("task", &id.to_string()))?;
             let task = Some(api.task(job).await?);
             Ok(BatchItem { status: StatusCode::OK.as_u16(), task, problem: None })
         }
-        Enqueued::Conflict(id) => Err(reused(id)),
+        EnqueueResult::Conflict(id) => Err(key_reused(id)),
     }
 }
 
-fn refused(problem: Problem) -> BatchItem {
+fn problem_item(problem: Problem) -> BatchItem {
     let details = serde_json::to_value(problem.details()).ok();
-    BatchItem { status: problem.code.status().as_u16(), task: None, problem: details }
+    BatchItem { status: problem.code.status(), task: None, problem: details }
 }

@@ -1,94 +1,58 @@
-//! Dead letters: look, drive again, remove. Many at once are an operation.
+//! Dead letters: list them and group them. Operations redrive and discard many at once.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::Response;
 
-use super::operations::begin;
 use crate::api::Api;
-use crate::auth::{Admin, Reader};
+use crate::auth::Reader;
+use crate::dead_letter_groups::group_dead_letters;
 use crate::error::Answer;
-use crate::extract::{Json, Query};
-use crate::groups::{self, Dead};
-use crate::operations::NewOperation;
-use crate::walk::PATIENCE;
-use crate::wire::group::DeadLetterGroups;
-use crate::wire::listing::DeadLetterQuery;
-use crate::wire::operation::{DiscardRequest, DryRun, Operation, OperationKind, RedriveRequest};
-use crate::wire::page::Page;
-use crate::wire::task::Task;
+use crate::extract::{FilterQuery, Json};
+use crate::job_search::LIST_SEARCH_TIME;
+use crate::selection::JobSelection;
+use redrive_wire::filter::JobFilter;
+use redrive_wire::group::{DeadLetterGroup, DeadLetterGroups};
+use redrive_wire::page::{Page, PageQuery};
+use redrive_wire::task::Task;
 
-/// Exhausted tasks, newest first.
+/// List dead tasks, newest first.
 ///
-/// Dead jobs of other kinds are in `GET /jobs?state=dead`.
-#[utoipa::path(get, operation_id = "listDeadLetters", path = "/dead-letters", tag = "dead letters", params(DeadLetterQuery),
-    responses((status = 200, description = "a page of exhausted tasks", body = Page<Task>)))]
+/// Dead jobs of other kinds are in `GET /v1/jobs?state=dead`.
+#[utoipa::path(get, operation_id = "listDeadLetters", path = "/v1/dead-letters", tag = "dead letters", params(JobFilter, PageQuery),
+    responses((status = 200, description = "a page of dead tasks", body = Page<Task>)))]
 pub(super) async fn list(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
-    Query(query): Query<DeadLetterQuery>,
+    FilterQuery(filter, page): FilterQuery,
 ) -> Answer<Json<Page<Task>>> {
-    let wanted = query.filter().wanted_by(&caller);
-    let wanted = wanted.map_err(|problem| problem.renamed("subject", "target"))?;
-    Ok(Json(api.tasks(&caller, &wanted, query.page(&api.cursors(&caller))?).await?))
+    // Reports invalid values even if no task can match.
+    JobSelection::for_caller(&filter, &caller)?;
+    let Some(filter) = filter.for_tasks().and_then(JobFilter::for_dead_letters) else {
+        return Ok(Json(Page::empty()));
+    };
+    let selection = JobSelection::for_caller(&filter, &caller)?;
+    Ok(Json(api.tasks(&caller, &selection, api.cursors(&caller).page(&page)?).await?))
 }
 
-/// Dead letters of every kind in groups, by reason and target, with one example each.
+/// Dead letters of every kind that match a filter, in groups by reason, kind and target, with one example each.
 ///
-/// It looks at the newest of each reason, as many as it can in a tenth of a second.
-#[utoipa::path(get, operation_id = "groupDeadLetters", path = "/dead-letters/groups", tag = "dead letters",
-    responses((status = 200, description = "the groups", body = DeadLetterGroups)))]
+/// It examines the newest dead letters of each reason, for at most 100 ms. The group with the newest dead letter comes first.
+#[utoipa::path(get, operation_id = "groupDeadLetters", path = "/v1/dead-letters/groups", tag = "dead letters", params(JobFilter, PageQuery),
+    responses((status = 200, description = "a page of groups", body = DeadLetterGroups)))]
 pub(super) async fn groups(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
+    FilterQuery(filter, query): FilterQuery,
 ) -> Answer<Json<DeadLetterGroups>> {
-    let dead = Dead { tenant: caller.tenant, since: None, patience: PATIENCE };
-    Ok(Json(groups::groups(&*api.store, &dead).await?))
+    let Some(filter) = filter.for_dead_letters() else { return Ok(Json(DeadLetterGroups::none())) };
+    let selection = JobSelection::for_caller(&filter, &caller)?;
+    let groups = group_dead_letters(&*api.store, &selection, LIST_SEARCH_TIME).await?;
+    let Page { items, next_cursor, .. } = Page::newest_first(groups.items, &query, position)?;
+    Ok(Json(DeadLetterGroups { items, next_cursor, ..groups }))
 }
 
-/// Drive dead letters again: tasks, or jobs of the kind that is named.
-///
-/// It goes on in the background and survives a restart; `dryRun` only counts.
-#[utoipa::path(post, operation_id = "redriveDeadLetters", path = "/dead-letters/redrive", tag = "dead letters", request_body = RedriveRequest,
-    responses(
-        (status = 202, description = "begun", body = Operation, headers(("Location" = String))),
-        (status = 200, description = "counted", body = DryRun),
-    ))]
-pub(super) async fn redrive(
-    Admin(caller): Admin,
-    State(api): State<Arc<Api>>,
-    Json(request): Json<RedriveRequest>,
-) -> Answer<Response> {
-    let new = NewOperation {
-        kind: OperationKind::Redrive,
-        tenant: caller.tenant,
-        filter: request.filter(),
-        rate_per_second: request.rate_per_second,
-        canary: request.canary,
-    };
-    begin(&api, new, request.dry_run).await.map_err(|problem| problem.renamed("subject", "target"))
-}
-
-/// Remove dead letters for good: tasks, or jobs of the kind that is named.
-///
-/// It goes on in the background and survives a restart; `dryRun` only counts.
-#[utoipa::path(post, operation_id = "discardDeadLetters", path = "/dead-letters/discard", tag = "dead letters", request_body = DiscardRequest,
-    responses(
-        (status = 202, description = "begun", body = Operation, headers(("Location" = String))),
-        (status = 200, description = "counted", body = DryRun),
-    ))]
-pub(super) async fn discard(
-    Admin(caller): Admin,
-    State(api): State<Arc<Api>>,
-    Json(request): Json<DiscardRequest>,
-) -> Answer<Response> {
-    let new = NewOperation {
-        kind: OperationKind::Discard,
-        tenant: caller.tenant,
-        filter: request.filter(),
-        rate_per_second: request.rate_per_second,
-        canary: None,
-    };
-    begin(&api, new, request.dry_run).await.map_err(|problem| problem.renamed("subject", "target"))
+/// Reason, kind and target identify a group.
+fn position(group: &DeadLetterGroup) -> (i64, String) {
+    (group.newest_at, format!("{} {} {}", group.reason, group.kind, group.target))
 }

@@ -1,4 +1,4 @@
-//! The description of the API, for programs and for people.
+//! The OpenAPI document, and a page that shows it.
 
 use axum::Extension;
 use axum::http::header;
@@ -6,30 +6,34 @@ use axum::response::{Html, IntoResponse};
 use bytes::Bytes;
 use utoipa::openapi::OpenApi;
 
-/// The page that renders `/openapi.json`; it needs nothing from elsewhere.
+use crate::schema_rules;
+
+/// The page that renders `/openapi.json`. It loads nothing from other sites.
 const PAGE: &str = include_str!("docs.html");
-/// The page may run itself and ask this service, nothing else.
+/// The content security policy of the page: its own script, and requests to this service only.
 const PAGE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 
-/// The description, written once.
+/// The document, serialised once.
 #[derive(Clone)]
 pub(super) struct Document(Bytes);
 
 impl Document {
     pub(super) fn new(document: &OpenApi) -> Self {
-        Self(serde_json::to_vec(document).unwrap_or_default().into())
+        let mut document = serde_json::to_value(document).unwrap_or_default();
+        schema_rules::add(&mut document);
+        Self(document.to_string().into())
     }
 }
 
-/// The description of this API in OpenAPI 3.1.
+/// This API as an OpenAPI 3.1 document.
 #[utoipa::path(get, operation_id = "getOpenApi", path = "/openapi.json", tag = "service",
     responses((status = 200, description = "this document", body = serde_json::Value)))]
 pub(super) async fn openapi(Extension(Document(json)): Extension<Document>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], json)
 }
 
-/// A page to browse the description.
+/// A page that shows this API.
 #[utoipa::path(get, operation_id = "getDocs", path = "/docs", tag = "service",
     responses((status = 200, description = "a page", body = String, content_type = "text/html")))]
 pub(super) async fn docs() -> impl IntoResponse {

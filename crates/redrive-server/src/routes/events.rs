@@ -1,4 +1,4 @@
-//! Changes of state as they happen.
+//! A stream of state changes.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::api::Api;
 use crate::auth::Reader;
 use crate::error::{Answer, Problem};
 use crate::extract::Query;
-use crate::wire::event::{EventsQuery, TaskEvent};
+use redrive_wire::event::{EventsQuery, TaskEvent};
 
-/// Server-sent events of what this node does.
+/// The state changes that this node makes, as server-sent events.
 ///
-/// Each has the new status as its `event` and a task event as its `data`. A reader that is too slow gets `lagged` and
-/// goes on with what is new. The stream ends about a second after the key or session it was opened with.
-#[utoipa::path(get, operation_id = "listenToEvents", path = "/events", tag = "events", params(EventsQuery),
-    responses((status = 200, description = "events without end", body = TaskEvent, content_type = "text/event-stream")))]
+/// The `event` of each message is the new state, and its `data` is a task event. A reader that is too slow receives `lagged` and misses
+/// some events. The stream ends about a second after its API key is revoked or its session ends.
+#[utoipa::path(get, operation_id = "listenToEvents", path = "/v1/events", tag = "events", params(EventsQuery),
+    responses((status = 200, description = "a stream of events", body = TaskEvent, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
@@ -25,5 +25,5 @@ pub(super) async fn listen(
 ) -> Answer<impl IntoResponse> {
     let task = query.task_id.as_deref().map(str::parse::<JobId>).transpose();
     let task = task.map_err(|invalid| Problem::invalid("taskId", invalid.problem))?;
-    Ok(api.events.listen(caller, task, api.keyring.clone()))
+    Ok(api.events.subscribe(caller, task, api.keyring.clone()))
 }

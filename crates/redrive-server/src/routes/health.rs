@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it can work.
+//! Liveness and readiness.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Readiness: the store answers reads and takes writes.
+/// Readiness: the store accepts reads and writes.
 ///
-/// The service writes a small record to find out, at most once every few seconds however often it is asked. A 503 says what
-/// does not work. A service that shuts down is not ready.
+/// The service tests this with a small record, at most once every few seconds. A 503 says what does not work. A service that is shutting
+/// down is not ready.
 #[utoipa::path(get, operation_id = "getReadiness", path = "/readyz", tag = "service",
     responses((status = 200, description = "ready", body = String, content_type = "text/plain")))]
 pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Answer<&'static str> {

@@ -1,4 +1,4 @@
-//! Who is calling, as the service sees them.
+//! The permissions of the caller.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::api::Api;
 use crate::auth::Reader;
 use crate::error::Answer;
 use crate::extract::Json;
-use crate::keys::Scope;
-use crate::wire::me::Me;
+use redrive_wire::Scope;
+use redrive_wire::me::Me;
 
-/// What the caller may do, and which node answers.
-#[utoipa::path(get, operation_id = "getMe", path = "/me", tag = "service",
+/// The permissions of the caller, and the name of this node.
+#[utoipa::path(get, operation_id = "getMe", path = "/v1/me", tag = "service",
     responses((status = 200, description = "the caller and the node", body = Me)))]
 pub(super) async fn me(Reader(caller): Reader, State(api): State<Arc<Api>>) -> Answer<Json<Me>> {
     let sees_nodes = caller.tenant.is_none() && caller.scope >= Scope::Admin;

@@ -1,4 +1,4 @@
-//! The numbers, for Prometheus.
+//! Metrics for Prometheus.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Words in a path that are names too: `GET /retry-policies/preview` is about the policy with that name.
+//! Names that are also fixed words in a path: `GET /v1/policies/preview` shows the policy with the name `preview`.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use utoipa::openapi::{OpenApi, PathItem};
 
 use crate::api::Api;
 
-/// Serves each word in a path as a name, for the methods that the word's own path does not have: `POST
-/// /retry-policies/preview` stays what it is, and `GET` goes to `/retry-policies/{policyId}`.
+/// Treats a fixed word as a name for the methods that its own path does not have: `POST /v1/policies/preview` previews a policy, and
+/// `GET /v1/policies/preview` shows the policy `preview`.
 pub(super) fn serve_words_as_names(
     router: Router<Arc<Api>>,
     document: &OpenApi,
@@ -25,7 +25,7 @@ pub(super) fn serve_words_as_names(
     })
 }
 
-/// The paths that end with a word where another path has a name, with the methods that only the other path has.
+/// The paths that end with a fixed word where another path has a parameter, with the methods that only the other path has.
 fn words(document: &OpenApi) -> Vec<(&str, MethodFilter)> {
     let paths = &document.paths.paths;
     let mut words = Vec::new();
@@ -61,7 +61,7 @@ fn missing_methods(item: &PathItem, other: &PathItem) -> Vec<MethodFilter> {
     missing.map(|(method, ..)| method).collect()
 }
 
-/// Escapes the first letter of the last segment. The path means the same, but the router no longer takes it for the word.
+/// Escapes the first letter of the last segment. The path means the same, but the router does not recognise the word.
 async fn as_name(mut request: Request) -> Request {
     if let Some(uri) = escaped(request.uri()) {
         *request.uri_mut() = uri;
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_word_is_escaped_and_the_rest_of_the_address_stays() {
         for (from, to) in [
-            ("/retry-policies/preview", "/retry-policies/%70review"),
+            ("/policies/preview", "/policies/%70review"),
             ("/a/b?x=/y", "/a/%62?x=/y"),
             ("http://host:1/a/b", "http://host:1/a/%62"),
         ] {

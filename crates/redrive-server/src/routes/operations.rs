@@ -1,4 +1,4 @@
-//! Long operations: begin them, see how far they are, stop them.
+//! Operations: start, list, show, cancel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use axum::response::{IntoResponse, Response};
 use crate::api::Api;
 use crate::auth::{Admin, Caller, Reader};
 use crate::error::{Answer, Problem};
-use crate::extract::{Json, Named, Query};
-use crate::operations::{self, Kept, NewOperation};
-use crate::walk::{Counted, count};
-use crate::wire::operation::{DryRun, Operation, OperationKind, OperationRequest};
-use crate::wire::page::{Page, PageQuery};
+use crate::extract::{Json, PathParam, Query};
+use crate::job_search::{CountResult, count};
+use crate::operations::{self, NewOperation, StoredOperation};
+use redrive_wire::operation::{DryRun, Operation, OperationKind, OperationRequest};
+use redrive_wire::page::{Page, PageQuery};
 
-/// The highest rate that may be asked for.
+/// The highest rate of an operation.
 const RATE_MAX: f64 = 100_000.0;
-/// Jobs that may go first.
+/// The largest number of canaries.
 const CANARY_MAX: usize = 100;
 /// How long a dry run counts.
 const COUNT_FOR: Duration = Duration::from_secs(1);
 
-/// Do something to many jobs: those that match, of the states that it can be done to.
+/// Start an operation on every job that matches a filter.
 ///
-/// `REDRIVE` and `DISCARD` are for dead ones, `CANCEL` for those that have not ended, `RUN_NOW` for those that wait for
-/// their time. It goes on in the background and survives a restart; only what was there when it began is touched, each
-/// job once. `dryRun` only counts, for at most a second.
-#[utoipa::path(post, operation_id = "beginOperation", path = "/operations", tag = "operations", request_body = OperationRequest,
+/// `redrive` and `discard` apply to dead jobs, `cancel` to jobs that have not ended, `run_now` to jobs that wait for their time.
+/// The operation runs in the background and survives a restart. It changes only jobs that existed when it started, each once.
+/// `dryRun` only counts the jobs, for at most a second.
+#[utoipa::path(post, operation_id = "beginOperation", path = "/v1/operations", tag = "operations", request_body = OperationRequest,
     responses(
-        (status = 202, description = "begun", body = Operation, headers(("Location" = String))),
+        (status = 202, description = "started", body = Operation, headers(("Location" = String))),
         (status = 200, description = "counted", body = DryRun),
     ))]
 pub(super) async fn create(
@@ -39,11 +39,11 @@ pub(super) async fn create(
     Json(request): Json<OperationRequest>,
 ) -> Answer<Response> {
     let OperationRequest { kind, filter, dry_run, rate_per_second, canary } = request;
-    kind.wanted(&filter, caller.tenant.as_ref()).map_err(within_filter)?;
+    operations::selection(kind, &filter, caller.tenant.as_ref()).map_err(within_filter)?;
     begin(&api, NewOperation { kind, tenant: caller.tenant, filter, rate_per_second, canary }, dry_run).await
 }
 
-/// Begins an operation, or counts what it would be about.
+/// Starts an operation, or counts the jobs that it would change.
 pub(super) async fn begin(api: &Api, new: NewOperation, dry_run: bool) -> Answer<Response> {
     if new.rate_per_second.is_some_and(|rate| !(rate > 0.0 && rate <= RATE_MAX)) {
         return Err(Problem::invalid("ratePerSecond", format!("must be above 0 and at most {RATE_MAX}")));
@@ -53,86 +53,78 @@ pub(super) async fn begin(api: &Api, new: NewOperation, dry_run: bool) -> Answer
         Some(_) if matches!(new.kind, OperationKind::Discard | OperationKind::Cancel) => {
             return Err(Problem::invalid(
                 "canary",
-                "is for REDRIVE and RUN_NOW: nothing else succeeds or fails",
+                "is allowed only for redrive and run_now, because only their jobs run afterwards",
             ));
         }
         Some(canary) if (1..=CANARY_MAX).contains(&canary) => {}
         Some(_) => return Err(Problem::invalid("canary", format!("must be from 1 to {CANARY_MAX}"))),
     }
-    let wanted = new.kind.wanted(&new.filter, new.tenant.as_ref())?;
+    let selection = operations::selection(new.kind, &new.filter, new.tenant.as_ref())?;
     if dry_run {
-        let Counted { jobs: matched, at_least } = count(&*api.store, &wanted, COUNT_FOR).await?;
+        let CountResult { jobs: matched, at_least } = count(&*api.store, &selection, COUNT_FOR).await?;
         return Ok(Json(DryRun { matched, at_least }).into_response());
     }
-    let (id, kept) = operations::begin(&*api.store, new).await?;
-    api.begun.notify_one();
-    let location = [(header::LOCATION, format!("/operations/{id}"))];
-    Ok((StatusCode::ACCEPTED, location, Json(kept.show(id))).into_response())
+    let (id, operation) = operations::begin(&*api.store, new).await?;
+    api.operation_begun.notify_one();
+    let location = [(header::LOCATION, format!("/v1/operations/{id}"))];
+    Ok((StatusCode::ACCEPTED, location, Json(operation.show(id))).into_response())
 }
 
 fn within_filter(problem: Problem) -> Problem {
     if problem.field.is_some() { problem.within("filter") } else { problem }
 }
 
-/// Every operation of the last week, oldest first.
-#[utoipa::path(get, operation_id = "listOperations", path = "/operations", tag = "operations", params(PageQuery),
+/// The operations of the last week, newest first.
+#[utoipa::path(get, operation_id = "listOperations", path = "/v1/operations", tag = "operations", params(PageQuery),
     responses((status = 200, description = "a page of operations", body = Page<Operation>)))]
 pub(super) async fn list(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
     Query(page): Query<PageQuery>,
 ) -> Answer<Json<Page<Operation>>> {
-    let (limit, mut after) = (page.limit()?, page.after()?);
-    let mut items = Vec::new();
-    // Those of other tenants are passed over, so a page may take several reads.
-    while items.len() <= limit {
-        let read = operations::list(&*api.store, after.as_deref(), limit + 1).await?;
-        let (last, full) = (read.last().map(|(id, _)| id.clone()), read.len() > limit);
-        let theirs = read.into_iter().filter(|(_, kept)| is_theirs(&caller, kept));
-        items.extend(theirs.map(|(id, kept)| kept.show(id)));
-        if !full {
-            break;
-        }
-        after = last;
-    }
-    Ok(Json(Page::cut(items, limit, |operation| &operation.operation_id)))
+    let stored = operations::all(&*api.store).await?;
+    let visible = stored.into_iter().filter(|(_, operation)| is_visible(&caller, operation));
+    let operations = visible.map(|(id, operation)| operation.show(id)).collect();
+    let position = |operation: &Operation| (operation.created_at, operation.operation_id.clone());
+    Ok(Json(Page::newest_first(operations, &page, position)?))
 }
 
-/// How far an operation is.
-#[utoipa::path(get, operation_id = "getOperation", path = "/operations/{operationId}", tag = "operations",
+/// The progress of an operation.
+#[utoipa::path(get, operation_id = "getOperation", path = "/v1/operations/{operationId}", tag = "operations",
     params(("operationId" = String, Path, description = "the operation")),
     responses((status = 200, description = "the operation", body = Operation)))]
 pub(super) async fn get(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
-    Named(id): Named<String>,
+    PathParam(id): PathParam<String>,
 ) -> Answer<Json<Operation>> {
-    let kept = find(&api, &caller, &id).await?;
-    Ok(Json(kept.show(id)))
+    let operation = find(&api, &caller, &id).await?;
+    Ok(Json(operation.show(id)))
 }
 
-/// Stop an operation; what it has done stays done.
-#[utoipa::path(delete, operation_id = "stopOperation", path = "/operations/{operationId}", tag = "operations",
+/// Cancel an operation. The jobs that it has changed stay changed.
+#[utoipa::path(post, operation_id = "cancelOperation", path = "/v1/operations/{operationId}/cancel", tag = "operations",
     params(("operationId" = String, Path, description = "the operation")),
     responses(
-        (status = 200, description = "stopped", body = Operation),
-        (status = 409, description = "it has ended before"),
+        (status = 200, description = "cancelled", body = Operation),
+        (status = 409, description = "the operation has already ended"),
     ))]
-pub(super) async fn stop(
+pub(super) async fn cancel(
     Admin(caller): Admin,
     State(api): State<Arc<Api>>,
-    Named(id): Named<String>,
+    PathParam(id): PathParam<String>,
 ) -> Answer<Json<Operation>> {
     find(&api, &caller, &id).await?;
-    let stopped = operations::stop(&*api.store, &id).await?;
-    Ok(Json(stopped.show(id)))
+    let cancelled = operations::cancel(&*api.store, &id).await?;
+    Ok(Json(cancelled.show(id)))
 }
 
-async fn find(api: &Api, caller: &Caller, id: &str) -> Answer<Kept> {
-    let kept = operations::find(&*api.store, id).await?.filter(|kept| is_theirs(caller, kept));
-    kept.ok_or_else(|| Problem::not_found("operation", id))
+async fn find(api: &Api, caller: &Caller, id: &str) -> Answer<StoredOperation> {
+    let operation = operations::find(&*api.store, id).await?;
+    let visible = operation.filter(|operation| is_visible(caller, operation));
+    visible.ok_or_else(|| Problem::not_found("operation", id))
 }
 
-fn is_theirs(caller: &Caller, kept: &Kept) -> bool {
-    caller.tenant.is_none() || caller.tenant == kept.tenant
+fn is_visible(caller: &Caller, operation: &StoredOperation) -> bool {
+    caller.tenant.is_none() || caller.tenant == operation.tenant
 }

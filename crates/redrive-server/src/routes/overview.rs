@@ -1,4 +1,4 @@
-//! The service at a glance.
+//! The overview of the service.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::api::Api;
 use crate::auth::Reader;
 use crate::error::Answer;
 use crate::extract::Json;
-use crate::wire::overview::Overview;
+use redrive_wire::overview::Overview;
 
-/// The service at a glance, and what is wrong now, in words.
-#[utoipa::path(get, operation_id = "getOverview", path = "/overview", tag = "service",
-    responses((status = 200, description = "at a glance", body = Overview)))]
+/// The current state of the service, and its problems.
+#[utoipa::path(get, operation_id = "getOverview", path = "/v1/overview", tag = "service",
+    responses((status = 200, description = "the overview", body = Overview)))]
 pub(super) async fn overview(Reader(caller): Reader, State(api): State<Arc<Api>>) -> Answer<Json<Overview>> {
     Ok(Json(api.overview(&caller).await?))
 }

@@ -1,30 +1,31 @@
-//! Queues: how full they are, whether they are paused, and what bounds them. All tenants share them.
+//! Queues: counts, pauses and limits. All tenants share them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use redrive_core::Queue;
-use redrive_core::quota::{QUOTA, Quota};
-use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
+use redrive_core::records::{EVERY_QUEUE, QueuePause};
+use redrive_core::{Queue, Records, queue_limits};
 
 use crate::api::Api;
 use crate::auth::{AdminOfAll, ReaderOfAll};
 use crate::error::{Answer, Problem};
-use crate::extract::{Json, Named};
-use crate::wire::queue::{QueueQuota, QueueStatus, Queues};
+use crate::extract::{Json, PathParam, Query};
+use redrive_wire::page::{Page, PageQuery};
+use redrive_wire::queue::{QueueLimits, QueueStatus, Queues};
 
-/// Paused or bounded queues read at most; a store with more has another problem.
-const SETTINGS_READ_MAX: usize = 1000;
-
-/// Every queue that has jobs, is paused or has a quota.
-#[utoipa::path(get, operation_id = "listQueues", path = "/queues", tag = "queues",
-    responses((status = 200, description = "the queues", body = Queues)))]
-pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<Json<Queues>> {
+/// Queues that have jobs, are paused or have limits, by name.
+#[utoipa::path(get, operation_id = "listQueues", path = "/v1/queues", tag = "queues", params(PageQuery),
+    responses((status = 200, description = "a page of queues", body = Queues)))]
+pub(super) async fn list(
+    _: ReaderOfAll,
+    State(api): State<Arc<Api>>,
+    Query(query): Query<PageQuery>,
+) -> Answer<Json<Queues>> {
     let stats = api.store.stats().await?;
-    let paused = api.store.scan(PAUSED, None, SETTINGS_READ_MAX).await?;
-    let quotas = api.store.scan(QUOTA, None, SETTINGS_READ_MAX).await?;
+    let paused = pauses(&api).all("").await?;
+    let limited = queue_limits(&api).all("").await?;
     let all_paused = paused.iter().any(|record| record.id == EVERY_QUEUE);
     let mut queues: BTreeMap<String, QueueStatus> = BTreeMap::new();
     let entry = |name: &str| QueueStatus::empty(name, all_paused);
@@ -35,86 +36,107 @@ pub(super) async fn list(_: ReaderOfAll, State(api): State<Arc<Api>>) -> Answer<
     for record in paused.iter().filter(|record| record.id != EVERY_QUEUE) {
         queues.entry(record.id.clone()).or_insert_with(|| entry(&record.id)).paused = true;
     }
-    for record in &quotas {
+    for record in limited {
         let status = queues.entry(record.id.clone()).or_insert_with(|| entry(&record.id));
-        status.quota = Some(Quota::read(&record.value).into());
+        status.limits = Some(record.value.into());
     }
-    Ok(Json(Queues { items: queues.into_values().collect(), all_paused }))
+    let Page { items, next_cursor, .. } =
+        Page::by_name(queues.into_values().collect(), &query, |queue| &queue.name)?;
+    Ok(Json(Queues { items, next_cursor, all_paused }))
 }
 
 /// Pause a queue, or every queue with `*`.
 ///
-/// Nothing is claimed from it until it is resumed; what is in flight goes on. The queue may be without jobs: those that come
-/// later wait.
-#[utoipa::path(post, operation_id = "pauseQueue", path = "/queues/{name}/pause", tag = "queues",
+/// No worker claims jobs from it until it is resumed. Running attempts continue. A queue without jobs can be paused too.
+#[utoipa::path(post, operation_id = "pauseQueue", path = "/v1/queues/{name}/pause", tag = "queues",
     params(("name" = String, Path, description = "the queue, or * for all")),
     responses((status = 204, description = "paused")))]
 pub(super) async fn pause(
     _: AdminOfAll,
     State(api): State<Arc<Api>>,
-    Named(name): Named<String>,
+    PathParam(name): PathParam<String>,
 ) -> Answer<StatusCode> {
-    set(&api, &name, Some(Vec::new())).await
+    queue(&name)?;
+    pauses(&api).put(&name, &QueuePause).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
-/// Resume a queue, or what `*` has paused.
-#[utoipa::path(post, operation_id = "resumeQueue", path = "/queues/{name}/resume", tag = "queues",
+/// Resume a queue, or every queue with `*`.
+#[utoipa::path(post, operation_id = "resumeQueue", path = "/v1/queues/{name}/resume", tag = "queues",
     params(("name" = String, Path, description = "the queue, or * for all")),
     responses((status = 204, description = "resumed")))]
 pub(super) async fn resume(
     _: AdminOfAll,
     State(api): State<Arc<Api>>,
-    Named(name): Named<String>,
+    PathParam(name): PathParam<String>,
 ) -> Answer<StatusCode> {
-    set(&api, &name, None).await
+    queue(&name)?;
+    pauses(&api).remove(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
-/// Bound a queue, instead of what bounded it before.
+/// Show the limits of a queue.
+#[utoipa::path(get, operation_id = "getQueueLimits", path = "/v1/queues/{name}/limits", tag = "queues",
+    params(("name" = String, Path, description = "the queue")),
+    responses((status = 200, description = "its limits; without limits, an object without fields", body = QueueLimits)))]
+pub(super) async fn limits(
+    _: ReaderOfAll,
+    State(api): State<Arc<Api>>,
+    PathParam(name): PathParam<String>,
+) -> Answer<Json<QueueLimits>> {
+    let record = queue_limits(&api).get(single_queue(&name)?.as_str()).await?;
+    let limits = record.map(|record| record.value).unwrap_or_default();
+    Ok(Json(limits.into()))
+}
+
+/// Replace the limits of a queue.
 ///
-/// It holds on every node from its next claim on. What has no room waits, and that costs no attempt.
-#[utoipa::path(put, operation_id = "putQueueQuota", path = "/queues/{name}/quota", tag = "queues", request_body = QueueQuota,
+/// Every node applies them from its next claim on. A job that waits for a slot is not charged an attempt.
+#[utoipa::path(put, operation_id = "putQueueLimits", path = "/v1/queues/{name}/limits", tag = "queues", request_body = QueueLimits,
     params(("name" = String, Path, description = "the queue")),
-    responses((status = 200, description = "what bounds it now", body = QueueQuota)))]
-pub(super) async fn limit(
+    responses((status = 200, description = "the new limits", body = QueueLimits)))]
+pub(super) async fn set_limits(
     _: AdminOfAll,
     State(api): State<Arc<Api>>,
-    Named(name): Named<String>,
-    Json(quota): Json<QueueQuota>,
-) -> Answer<Json<QueueQuota>> {
-    api.redrive.limit(&one(&name)?, quota.into()).await?;
-    Ok(Json(quota))
+    PathParam(name): PathParam<String>,
+    Json(limits): Json<QueueLimits>,
+) -> Answer<Json<QueueLimits>> {
+    api.redrive.set_limits(&single_queue(&name)?, limits.into()).await?;
+    Ok(Json(limits))
 }
 
-/// Let as much of a queue run as workers can.
-#[utoipa::path(delete, operation_id = "deleteQueueQuota", path = "/queues/{name}/quota", tag = "queues",
+/// Remove the limits of a queue.
+#[utoipa::path(delete, operation_id = "deleteQueueLimits", path = "/v1/queues/{name}/limits", tag = "queues",
     params(("name" = String, Path, description = "the queue")),
-    responses((status = 204, description = "nothing bounds it")))]
-pub(super) async fn unlimit(
+    responses((status = 204, description = "the queue has no limits")))]
+pub(super) async fn remove_limits(
     _: AdminOfAll,
     State(api): State<Arc<Api>>,
-    Named(name): Named<String>,
+    PathParam(name): PathParam<String>,
 ) -> Answer<StatusCode> {
-    api.redrive.unlimit(&one(&name)?).await?;
+    api.redrive.remove_limits(&single_queue(&name)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn set(api: &Api, name: &str, value: Option<Vec<u8>>) -> Answer<StatusCode> {
-    queue(name)?;
-    let change = Change { kind: PAUSED.to_owned(), id: name.to_owned(), expect: Expect::Any, value };
-    api.store.write(change).await?;
-    Ok(StatusCode::NO_CONTENT)
+fn pauses(api: &Api) -> Records<'_, QueuePause> {
+    Records::new(&*api.store)
+}
+
+fn queue_limits(api: &Api) -> Records<'_, queue_limits::QueueLimits> {
+    Records::new(&*api.store)
 }
 
 fn queue(name: &str) -> Answer<Queue> {
     Queue::new(name).map_err(|_| Problem::not_found("queue", name))
 }
 
-/// A queue by its own name: each has a quota of its own, and there is none of all together.
-fn one(name: &str) -> Answer<Queue> {
+/// The name of one queue. `*` cannot have limits.
+fn single_queue(name: &str) -> Answer<Queue> {
     match name {
-        EVERY_QUEUE => {
-            Err(Problem::invalid("name", "must be the name of one queue: all have no common quota"))
-        }
+        EVERY_QUEUE => Err(Problem::invalid(
+            "name",
+            "must be the name of one queue: there are no limits for all queues together",
+        )),
         name => queue(name),
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers over time.
+//! Counts over time, for charts.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::api::Api;
 use crate::auth::{Reader, ReaderOfAll};
 use crate::error::Answer;
 use crate::extract::{Json, Query};
-use crate::wire::series::{OriginSeries, OriginSeriesQuery, Series, SeriesQuery};
+use redrive_wire::series::{OriginSeries, OriginSeriesQuery, Series, SeriesQuery};
 
-/// What the nodes of the service did and what the store held, over the last hour or day.
+/// The attempts of all nodes and the jobs in the store, over the last hour or day.
 ///
-/// Another node's newest minute may be missing. It is of all tenants together: a key that is bound to one sees no points.
-#[utoipa::path(get, operation_id = "getSeries", path = "/series", tag = "service", params(SeriesQuery),
+/// The newest minute of other nodes may be missing. The series covers all tenants: an API key that is bound to a tenant gets no points.
+#[utoipa::path(get, operation_id = "getSeries", path = "/v1/series", tag = "service", params(SeriesQuery),
     responses((status = 200, description = "the series", body = Series)))]
 pub(super) async fn of_service(
     Reader(caller): Reader,
@@ -29,7 +29,7 @@ pub(super) async fn of_service(
 }
 
 /// The gate of an origin over the last hour or day, on all nodes.
-#[utoipa::path(get, operation_id = "getOriginSeries", path = "/origins/series", tag = "origins", params(OriginSeriesQuery),
+#[utoipa::path(get, operation_id = "getOriginSeries", path = "/v1/origins/series", tag = "origins", params(OriginSeriesQuery),
     responses((status = 200, description = "the series", body = OriginSeries)))]
 pub(super) async fn of_origin(
     _: ReaderOfAll,

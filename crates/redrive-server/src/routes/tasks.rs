@@ -1,38 +1,40 @@
-//! Tasks: create, look up, cancel, drive again.
+//! Tasks: create, list, show, cancel, redrive.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use redrive_core::store::{Cancelled, Enqueued, Redriven, RunNow};
+use redrive_core::store::{CancelResult, EnqueueResult, RedriveResult, RunNowResult};
 use redrive_core::{Job, JobId};
 
 use crate::api::Api;
 use crate::auth::{Caller, Reader, Writer};
-use crate::creation::{Origin, draft, find_repeats};
-use crate::error::{Answer, Code, Problem};
-use crate::extract::{Json, Query, TaskId};
-use crate::wire::content::Detail;
-use crate::wire::listing::TaskQuery;
-use crate::wire::page::{Page, PageQuery};
-use crate::wire::status::Status;
-use crate::wire::task::{Task, TaskAttempt, TaskRequest};
+use crate::creation::{CreationHeaders, draft, find_repeats};
+use crate::error::{Answer, Problem};
+use crate::extract::{FilterQuery, Json, Query, TaskId};
+use crate::present;
+use crate::selection::JobSelection;
+use redrive_wire::Code;
+use redrive_wire::content::Detail;
+use redrive_wire::filter::JobFilter;
+use redrive_wire::page::{Page, PageQuery};
+use redrive_wire::task::{Task, TaskAttempt, TaskRequest};
 
-/// Says that the task is the one that the same request created before.
+/// The header of an answer to a repeated request: the task existed already.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Create a task.
 ///
-/// The task is durable when the answer comes. The same request under the same key finds the first task again.
-#[utoipa::path(post, operation_id = "createTask", path = "/retry-tasks", tag = "tasks", request_body = TaskRequest,
+/// The task is stored when the answer arrives. A repeated request with the same idempotency key returns the first task.
+#[utoipa::path(post, operation_id = "createTask", path = "/v1/tasks", tag = "tasks", request_body = TaskRequest,
     params(
-        ("Idempotency-Key" = Option<String>, Header, description = "the key, when the body has none"),
-        ("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for a key that is bound to none"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the idempotency key, if the body has none"),
+        ("Redrive-Tenant" = Option<String>, Header, description = "the tenant, for an API key that is not bound to one"),
     ),
     responses(
         (status = 201, description = "created", body = Task, headers(("Location" = String))),
-        (status = 200, description = "the same request created it before", body = Task,
+        (status = 200, description = "an earlier request with this idempotency key created the task", body = Task,
             headers(("Idempotency-Replayed" = String))),
     ))]
 pub(super) async fn create(
@@ -41,34 +43,34 @@ pub(super) async fn create(
     headers: HeaderMap,
     Json(request): Json<TaskRequest>,
 ) -> Answer<Response> {
-    let draft = draft(&api, &caller, request, &Origin::of_one(&headers)?).await?;
+    let draft = draft(&api, &caller, request, &CreationHeaders::for_one_task(&headers)?).await?;
     if let Some(known) = find_repeats(&api, &[&draft]).await?.pop().flatten() {
-        return repeated(&api, &caller, known).await;
+        return repeat_response(&api, &caller, known).await;
     }
-    match api.enqueue_all(vec![draft.place(&api).await?]).await?.pop() {
-        Some((Enqueued::Created(_), task)) => {
-            api.tell_created(&caller, &task);
-            let location = format!("/retry-tasks/{}", task.task_id);
+    match api.enqueue_all(vec![draft.prepare(&api).await?]).await?.pop() {
+        Some((EnqueueResult::Created(_), task)) => {
+            api.publish_created(&caller, &task);
+            let location = format!("/v1/tasks/{}", task.task_id);
             Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(task)).into_response())
         }
-        Some((answer, _)) => repeated(&api, &caller, answer).await,
-        None => Err(Problem::internal(&"the store gave no answer to an enqueue")),
+        Some((result, _)) => repeat_response(&api, &caller, result).await,
+        None => Err(Problem::internal(&"the store returned no result for an enqueue")),
     }
 }
 
-/// The task that an earlier request under the same key created, unless that request was another one.
-async fn repeated(api: &Arc<Api>, caller: &Caller, answer: Enqueued) -> Answer<Response> {
-    match answer {
-        Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => {
+/// Returns the task that an earlier request with the same key created. Fails if that request was different.
+async fn repeat_response(api: &Arc<Api>, caller: &Caller, result: EnqueueResult) -> Answer<Response> {
+    match result {
+        EnqueueResult::Created(id) | EnqueueResult::Existing(id) | EnqueueResult::Replaced(id) => {
             let task = api.task(&find(api, caller, id).await?).await?;
             Ok(([(REPLAYED, "true")], Json(task)).into_response())
         }
-        Enqueued::Conflict(id) => Err(reused(id)),
+        EnqueueResult::Conflict(id) => Err(key_reused(id)),
     }
 }
 
 /// A task.
-#[utoipa::path(get, operation_id = "getTask", path = "/retry-tasks/{taskId}", tag = "tasks",
+#[utoipa::path(get, operation_id = "getTask", path = "/v1/tasks/{taskId}", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses((status = 200, description = "the task", body = Task)))]
 pub(super) async fn get(
@@ -81,32 +83,30 @@ pub(super) async fn get(
 
 /// Tasks, newest first.
 ///
-/// An answer looks at so many tasks as it can in a tenth of a second: where few match, a page may be short while
-/// `nextCursor` is there.
-#[utoipa::path(get, operation_id = "listTasks", path = "/retry-tasks", tag = "tasks", params(TaskQuery),
+/// A request examines tasks for at most 100 ms. If few tasks match, a page may be short or empty although there is a `nextCursor`.
+#[utoipa::path(get, operation_id = "listTasks", path = "/v1/tasks", tag = "tasks", params(JobFilter, PageQuery),
     responses((status = 200, description = "a page of tasks", body = Page<Task>)))]
 pub(super) async fn list(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
-    Query(query): Query<TaskQuery>,
+    FilterQuery(filter, page): FilterQuery,
 ) -> Answer<Json<Page<Task>>> {
-    let (filter, states) = query.filter();
-    let mut wanted = filter.wanted_by(&caller).map_err(|problem| problem.renamed("subject", "target"))?;
-    if !states.is_empty() {
-        wanted.filter.states = states.to_vec();
-    }
-    Ok(Json(api.tasks(&caller, &wanted, query.page(&api.cursors(&caller))?).await?))
+    // Reports invalid values even if no task can match.
+    JobSelection::for_caller(&filter, &caller)?;
+    let Some(filter) = filter.for_tasks() else { return Ok(Json(Page::empty())) };
+    let selection = JobSelection::for_caller(&filter, &caller)?;
+    Ok(Json(api.tasks(&caller, &selection, api.cursors(&caller).page(&page)?).await?))
 }
 
 /// Cancel a task.
 ///
-/// One that waits has ended at once. One that is in flight is asked to end: an attempt that succeeds meanwhile counts.
-#[utoipa::path(delete, operation_id = "cancelTask", path = "/retry-tasks/{taskId}", tag = "tasks",
+/// A task that is not running ends at once. A running task is asked to end; if its attempt succeeds first, the task has succeeded.
+#[utoipa::path(post, operation_id = "cancelTask", path = "/v1/tasks/{taskId}/cancel", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses(
         (status = 200, description = "cancelled", body = Task),
-        (status = 202, description = "in flight: asked to end", body = Task),
-        (status = 409, description = "it has ended before"),
+        (status = 202, description = "running: asked to end", body = Task),
+        (status = 409, description = "the task has already ended"),
     ))]
 pub(super) async fn cancel(
     Writer(caller): Writer,
@@ -115,21 +115,21 @@ pub(super) async fn cancel(
 ) -> Answer<Response> {
     find(&api, &caller, id).await?;
     let status = match api.redrive.cancel(id).await? {
-        Cancelled::Done => StatusCode::OK,
-        Cancelled::Requested => StatusCode::ACCEPTED,
-        Cancelled::Ended(state) => {
-            let detail = format!("the task is {} already", Status::from(state).name());
+        CancelResult::Done => StatusCode::OK,
+        CancelResult::Requested => StatusCode::ACCEPTED,
+        CancelResult::Ended(state) => {
+            let detail = format!("the task is already {}", state.name());
             return Err(Problem::new(Code::TaskEnded, detail));
         }
-        Cancelled::NotFound => return Err(nothing(id)),
+        CancelResult::NotFound => return Err(no_task(id)),
     };
     let job = find(&api, &caller, id).await?;
-    api.tell(&job);
+    api.publish_change(&job);
     Ok((status, Json(api.task(&job).await?)).into_response())
 }
 
-/// The attempts of a task, oldest first.
-#[utoipa::path(get, operation_id = "listAttempts", path = "/retry-tasks/{taskId}/attempts", tag = "tasks",
+/// The attempts of a task, newest first.
+#[utoipa::path(get, operation_id = "listAttempts", path = "/v1/tasks/{taskId}/attempts", tag = "tasks",
     params(("taskId" = String, Path, description = "the task"), PageQuery),
     responses((status = 200, description = "a page of attempts", body = Page<TaskAttempt>)))]
 pub(super) async fn attempts(
@@ -142,18 +142,18 @@ pub(super) async fn attempts(
     let request = query.request()?;
     let page = api.store.attempts(id, request).await?;
     let shown = caller.detail(Detail::Whole);
-    let items = page.items.into_iter().map(|attempt| TaskAttempt::show(attempt, shown)).collect();
-    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()), looked_at: None }))
+    let items = page.items.into_iter().map(|attempt| present::task_attempt(attempt, shown)).collect();
+    Ok(Json(Page { items, next_cursor: page.next.map(|cursor| cursor.to_string()), examined: None }))
 }
 
-/// Drive an exhausted task again.
+/// Redrive a dead task.
 ///
-/// Attempts and budget start anew, due at once; the log keeps the earlier attempts.
-#[utoipa::path(post, operation_id = "redriveTask", path = "/retry-tasks/{taskId}/redrive", tag = "tasks",
+/// The task gets a new run, due at once, with new attempts and a new time budget. The log keeps the earlier attempts.
+#[utoipa::path(post, operation_id = "redriveTask", path = "/v1/tasks/{taskId}/redrive", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses(
-        (status = 200, description = "driven again", body = Task),
-        (status = 409, description = "it is not exhausted"),
+        (status = 200, description = "redriven", body = Task),
+        (status = 409, description = "the task is not dead"),
     ))]
 pub(super) async fn redrive(
     Writer(caller): Writer,
@@ -161,22 +161,22 @@ pub(super) async fn redrive(
     TaskId(id): TaskId,
 ) -> Answer<Json<Task>> {
     find(&api, &caller, id).await?;
-    match api.redrive.retry_dead(id).await? {
-        Redriven::Done => changed(&api, &caller, id).await,
-        Redriven::NotDead(state) => {
-            let detail = format!("the task is {}", Status::from(state).name());
-            Err(Problem::new(Code::TaskNotExhausted, detail))
+    match api.redrive.redrive_job(id).await? {
+        RedriveResult::Done => changed_task(&api, &caller, id).await,
+        RedriveResult::NotDead(state) => {
+            let detail = format!("the task is {}; only a dead task can be redriven", state.name());
+            Err(Problem::new(Code::TaskNotDead, detail))
         }
-        Redriven::NotFound => Err(nothing(id)),
+        RedriveResult::NotFound => Err(no_task(id)),
     }
 }
 
-/// Skip the wait of a task: it is due at once.
-#[utoipa::path(post, operation_id = "runTaskNow", path = "/retry-tasks/{taskId}/run-now", tag = "tasks",
+/// Make a task due at once.
+#[utoipa::path(post, operation_id = "runTaskNow", path = "/v1/tasks/{taskId}/run-now", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
     responses(
         (status = 200, description = "due", body = Task),
-        (status = 409, description = "it does not wait"),
+        (status = 409, description = "the task does not wait for its time"),
     ))]
 pub(super) async fn run_now(
     Writer(caller): Writer,
@@ -185,33 +185,34 @@ pub(super) async fn run_now(
 ) -> Answer<Json<Task>> {
     find(&api, &caller, id).await?;
     match api.store.run_now(vec![id]).await?.pop() {
-        Some(RunNow::Done) => changed(&api, &caller, id).await,
-        Some(RunNow::NotWaiting(state)) => {
-            let detail = format!("the task is {}", Status::from(state).name());
+        Some(RunNowResult::Done) => changed_task(&api, &caller, id).await,
+        Some(RunNowResult::NotWaiting(state)) => {
+            let detail =
+                format!("the task is {}; only a pending or retrying task can be made due", state.name());
             Err(Problem::new(Code::TaskNotWaiting, detail))
         }
-        Some(RunNow::NotFound) | None => Err(nothing(id)),
+        Some(RunNowResult::NotFound) | None => Err(no_task(id)),
     }
 }
 
-async fn changed(api: &Arc<Api>, caller: &Caller, id: JobId) -> Answer<Json<Task>> {
+async fn changed_task(api: &Arc<Api>, caller: &Caller, id: JobId) -> Answer<Json<Task>> {
     let job = find(api, caller, id).await?;
-    api.tell(&job);
+    api.publish_change(&job);
     Ok(Json(api.task(&job).await?))
 }
 
-/// A task that the caller may know of.
+/// Finds a task that the caller may see.
 pub(super) async fn find(api: &Api, caller: &Caller, id: JobId) -> Answer<Job> {
     let job = api.store.get(vec![id]).await?.pop().flatten();
-    job.filter(|job| api.is_task(job) && caller.sees_job(job)).ok_or_else(|| nothing(id))
+    job.filter(|job| api.is_task(job) && caller.sees_job(job)).ok_or_else(|| no_task(id))
 }
 
-fn nothing(id: JobId) -> Problem {
+fn no_task(id: JobId) -> Problem {
     Problem::not_found("task", &id.to_string())
 }
 
-/// The key belongs to another request.
-pub(super) fn reused(id: JobId) -> Problem {
-    let detail = format!("the key was used for a different request, task {id}; send another key");
+/// The idempotency key belongs to a different request.
+pub(super) fn key_reused(id: JobId) -> Problem {
+    let detail = format!("the key was already used for a different request (task {id}); send another key");
     Problem::invalid("idempotencyKey", detail).with_code(Code::IdempotencyKeyReused)
 }

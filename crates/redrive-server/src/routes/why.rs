@@ -3,87 +3,91 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use redrive_core::quota::{QUOTA, Quota};
-use redrive_core::records::{EVERY_QUEUE, PAUSED};
-use redrive_core::{Await, Job, JobId, State as JobState, Timestamp};
+use redrive_core::records::{EVERY_QUEUE, QueuePause};
+use redrive_core::{Job, JobId, QueueLimits, Records, State as JobState, Timestamp, text};
 
 use super::tasks::find;
 use crate::api::{self, Api};
 use crate::auth::Reader;
 use crate::error::Answer;
-use crate::extract::{Json, Named, TaskId};
-use crate::wire::job::Awaits;
-use crate::wire::why::{Because, Holding, JobWhy, Why};
+use crate::extract::{Json, PathParam, TaskId};
+use redrive_wire::state::{DeadReason, JobState as JobStateShown, WaitingFor, WaitingForKind};
+use redrive_wire::why::{ExplanationKind, JobExplanation, JobWhy, Why};
 
 /// Why a task is not running now.
-#[utoipa::path(get, operation_id = "whyTask", path = "/retry-tasks/{taskId}/why", tag = "tasks",
+#[utoipa::path(get, operation_id = "whyTask", path = "/v1/tasks/{taskId}/why", tag = "tasks",
     params(("taskId" = String, Path, description = "the task")),
-    responses((status = 200, description = "what holds it", body = Why)))]
+    responses((status = 200, description = "the reason", body = Why)))]
 pub(super) async fn of_task(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
     TaskId(id): TaskId,
 ) -> Answer<Json<Why>> {
     let job = find(&api, &caller, id).await?;
-    let hold = why(&api, &job).await?;
-    Ok(Json(Why { task_id: job.id.to_string(), status: job.state.into(), hold }))
+    let explanation = why(&api, &job).await?;
+    Ok(Json(Why { task_id: job.id.to_string(), state: JobStateShown::of(&job, api::now()), explanation }))
 }
 
 /// Why a job is not running now.
-#[utoipa::path(get, operation_id = "whyJob", path = "/jobs/{jobId}/why", tag = "jobs",
+#[utoipa::path(get, operation_id = "whyJob", path = "/v1/jobs/{jobId}/why", tag = "jobs",
     params(("jobId" = String, Path, description = "the job")),
-    responses((status = 200, description = "what holds it", body = JobWhy)))]
+    responses((status = 200, description = "the reason", body = JobWhy)))]
 pub(super) async fn of_job(
     Reader(caller): Reader,
     State(api): State<Arc<Api>>,
-    Named(id): Named<JobId>,
+    PathParam(id): PathParam<JobId>,
 ) -> Answer<Json<JobWhy>> {
     let job = api.find_job(&caller, id).await?;
-    let hold = why(&api, &job).await?;
-    Ok(Json(JobWhy { job_id: job.id.to_string(), state: job.state.into(), hold }))
+    let explanation = why(&api, &job).await?;
+    Ok(Json(JobWhy { job_id: job.id.to_string(), state: JobStateShown::of(&job, api::now()), explanation }))
 }
 
-async fn why(api: &Api, job: &Job) -> Answer<Holding> {
+async fn why(api: &Api, job: &Job) -> Answer<JobExplanation> {
     match job.state {
-        JobState::Running => Ok(leased(job)),
-        JobState::Succeeded | JobState::Dead | JobState::Cancelled => Ok(ended(job)),
-        JobState::Pending | JobState::Retrying | JobState::Waiting => held(api, job).await,
+        JobState::Running => Ok(why_running(job)),
+        JobState::Succeeded | JobState::Dead | JobState::Cancelled => Ok(why_ended(job)),
+        JobState::Pending | JobState::Retrying | JobState::Waiting => why_not_started(api, job).await,
     }
 }
 
-fn leased(job: &Job) -> Holding {
+fn why_running(job: &Job) -> JobExplanation {
     let worker = job.worker.as_ref().map(|worker| worker.as_str().to_owned());
     let until = job.lease_until.map(|at| at.as_ms());
     let by = worker.as_deref().unwrap_or("a worker");
     let detail = format!("attempt {} is running: {by} holds its lease and renews it", job.attempt);
-    Holding { until, worker, ..Holding::new(Because::Leased, detail) }
+    JobExplanation { until, worker, ..JobExplanation::new(ExplanationKind::Running, detail) }
 }
 
-fn ended(job: &Job) -> Holding {
+fn why_ended(job: &Job) -> JobExplanation {
+    let attempts = text::count_of(job.attempt.into(), "attempt");
     let detail = match job.reason {
         Some(reason) => {
-            let error = job.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-            format!("it was given up after {} attempts, {}{error}", job.attempt, reason.name())
+            let error = job.last_error.as_deref().map(|error| format!("; last error: {error}"));
+            let why = DeadReason::from(reason).explanation();
+            format!("dead after {attempts}: {why}{}", error.unwrap_or_default())
         }
-        None => format!("it is {} after {} attempts", job.state, job.attempt),
+        None => format!("{} after {attempts}", job.state),
     };
     let until = job.finished_at.map(|at| at.as_ms());
-    Holding { until, ..Holding::new(Because::Ended, detail) }
+    JobExplanation { until, ..JobExplanation::new(ExplanationKind::Ended, detail) }
 }
 
-/// What holds a job that could run: someone, what it waits for, its queue, its origin's gate, its time or its queue's
-/// quota, in this order.
-async fn held(api: &Api, job: &Job) -> Answer<Holding> {
-    if job.held {
-        return Ok(Holding::new(Because::Held, "someone has paused it: it goes on when it is resumed"));
+/// Returns the first reason that keeps a job from running: a pause by an operator, its wait condition, a paused queue, the gate
+/// of its origin, its due time, the limits of its queue.
+async fn why_not_started(api: &Api, job: &Job) -> Answer<JobExplanation> {
+    if job.paused {
+        return Ok(JobExplanation::new(
+            ExplanationKind::Paused,
+            "an operator paused it; resume it to let it run",
+        ));
     }
-    if let Some(awaits) = &job.awaits {
-        return Ok(awaiting(job, awaits));
+    if let Some(waiting_for) = WaitingFor::of(job, api::now()) {
+        return Ok(why_waiting(waiting_for));
     }
     for queue in [EVERY_QUEUE, job.queue.as_str()] {
-        if api.store.read(PAUSED, queue).await?.is_some() {
+        if Records::<QueuePause>::new(&*api.store).contains(queue).await? {
             let detail = format!("the queue {} is paused", job.queue);
-            return Ok(Holding::new(Because::QueuePaused, detail));
+            return Ok(JobExplanation::new(ExplanationKind::QueuePaused, detail));
         }
     }
     let now = api::now();
@@ -91,55 +95,55 @@ async fn held(api: &Api, job: &Job) -> Answer<Holding> {
         return Ok(hold);
     }
     if job.next_run_at > now {
-        let wait = format!("attempt {} is due in {:?}", job.attempt + 1, job.next_run_at.since(now));
-        // Of one that failed, or that its node put off because it lacks something.
+        let wait =
+            format!("attempt {} is due in {}", job.attempt + 1, text::duration(job.next_run_at.since(now)));
+        // The error of the last attempt, or the reason why its node postponed it.
         let detail = match job.last_error.as_ref().filter(|_| job.started_at.is_some()) {
             Some(error) => format!("{wait}; the last error was: {error}"),
             None => wait,
         };
         let until = Some(job.next_run_at.as_ms());
-        return Ok(Holding { until, ..Holding::new(Because::Waiting, detail) });
+        return Ok(JobExplanation { until, ..JobExplanation::new(ExplanationKind::Waiting, detail) });
     }
-    if let Some(hold) = without_room(api, job).await? {
+    if let Some(hold) = without_free_slot(api, job).await? {
         return Ok(hold);
     }
-    let late = now.since(job.next_run_at);
-    let detail =
-        format!("it has been due for {late:?}: a worker that knows its kind takes it as soon as it has room");
-    Ok(Holding::new(Because::Due, detail))
+    let late = text::duration(now.since(job.next_run_at));
+    let detail = format!("due for {late}: it starts as soon as a worker for its kind has a free slot");
+    Ok(JobExplanation::new(ExplanationKind::Due, detail))
 }
 
-fn awaiting(job: &Job, awaits: &Await) -> Holding {
-    let because = match awaits {
-        Await::Signal(_) => Because::AwaitsSignal,
-        Await::Children { .. } => Because::AwaitsChildren,
-        Await::Unhold => Because::Held,
-        Await::Turn => Because::AwaitsTurn,
-        Await::Any(_) => Because::AwaitsAny,
+fn why_waiting(waiting: WaitingFor) -> JobExplanation {
+    let because = match waiting.kind {
+        WaitingForKind::Signal => ExplanationKind::WaitsForSignal,
+        WaitingForKind::Timer => ExplanationKind::WaitsForTimer,
+        WaitingForKind::Children => ExplanationKind::WaitsForChildren,
+        WaitingForKind::Slot => ExplanationKind::WaitsForSlot,
+        WaitingForKind::Unpause => ExplanationKind::Paused,
+        WaitingForKind::Any => ExplanationKind::WaitsForAny,
     };
-    // One that waits at most until its time is due then.
-    let until = job.state.is_claimable().then(|| job.next_run_at.as_ms());
-    Holding { until, ..Holding::new(because, Awaits::show(awaits).detail) }
+    JobExplanation { until: waiting.until, ..JobExplanation::new(because, waiting.detail) }
 }
 
-/// One that was never claimed, or that failed, waits for its own time and has not come to the gate.
-fn at_gate(api: &Api, job: &Job, now: Timestamp) -> Option<Holding> {
-    let parked = job.state == JobState::Pending && job.started_at.is_some();
-    if !api.is_task(job) || !(parked || job.next_run_at <= now) {
+/// A job that is not due has been at the gate only if an earlier claim ended with a hold.
+fn at_gate(api: &Api, job: &Job, now: Timestamp) -> Option<JobExplanation> {
+    let was_held = job.state == JobState::Pending && job.started_at.is_some();
+    if !api.is_task(job) || !(was_held || job.next_run_at <= now) {
         return None;
     }
     let hold = api.gate_hold(job)?;
-    let until = now.after(hold.opens_in).max(job.next_run_at).as_ms();
-    let why = Holding::new(Because::GateHolds, hold.detail);
-    Some(Holding { until: Some(until), origin: Some(hold.origin), ..why })
+    let until = now.after(hold.ends_in).max(job.next_run_at).as_ms();
+    let why = JobExplanation::new(ExplanationKind::GateHolds, hold.detail);
+    Some(JobExplanation { until: Some(until), origin: Some(hold.origin), ..why })
 }
 
-/// Whether as many jobs of the queue run as may at once.
-async fn without_room(api: &Api, job: &Job) -> Answer<Option<Holding>> {
-    let Some(record) = api.store.read(QUOTA, job.queue.as_str()).await? else { return Ok(None) };
-    let Some(most) = Quota::read(&record.value).concurrency else { return Ok(None) };
+/// Returns a reason if as many jobs of the queue are running as its limits allow.
+async fn without_free_slot(api: &Api, job: &Job) -> Answer<Option<JobExplanation>> {
+    let limits = Records::<QueueLimits>::new(&*api.store).get(job.queue.as_str()).await?;
+    let Some(most) = limits.and_then(|record| record.value.concurrency) else { return Ok(None) };
     let counts = api.store.stats().await?.counts;
     let running = counts.get(&(job.queue.clone(), JobState::Running)).copied().unwrap_or_default();
-    let detail = format!("{running} jobs of the queue {} are running, its quota allows {most}", job.queue);
-    Ok((running >= u64::from(most)).then(|| Holding::new(Because::QuotaReached, detail)))
+    let detail =
+        format!("{running} jobs of the queue {} are running, and its limits allow {most}", job.queue);
+    Ok((running >= u64::from(most)).then(|| JobExplanation::new(ExplanationKind::LimitsReached, detail)))
 }

@@ -1,4 +1,4 @@
-//! What one step holds: of the service as a whole, and of an origin's gate.
+//! The content of the points: samples of the service, and samples of a gate.
 
 use redrive_core::State;
 use redrive_core::store::Stats;
@@ -6,14 +6,15 @@ use redrive_delivery::gate::{OriginState, OriginStatus};
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counts;
-use super::ring::{Point, Step};
-use crate::wire::origin::GateState;
-use crate::wire::policy::ms;
-use crate::wire::series::{OriginPoint, SeriesPoint};
+use super::ring::{Point, Sample};
+use crate::present;
+use redrive_wire::millis::ms;
+use redrive_wire::origin::GateState;
+use redrive_wire::series::{OriginPoint, SeriesPoint};
 
-/// What a node did in a step, and what the store held at its end.
+/// The attempts of a node in a step, and the state of the store at the end of the step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Doing {
+pub(crate) struct ServiceSample {
     #[serde(rename = "c")]
     pub(crate) counts: Counts,
     /// In the order of [`State::ALL`].
@@ -23,7 +24,7 @@ pub(crate) struct Doing {
     pub(crate) oldest_due_ms: Option<u64>,
 }
 
-impl Doing {
+impl ServiceSample {
     pub(crate) fn new(counts: Counts, stats: &Stats) -> Self {
         let jobs = State::ALL.map(|state| stats.in_state(state)).into();
         let oldest_due_ms = stats.oldest_due.map(|due| ms(stats.now.since(due)));
@@ -31,43 +32,43 @@ impl Doing {
     }
 }
 
-impl Step for Doing {
-    fn go_on(&mut self, later: Self) {
+impl Sample for ServiceSample {
+    fn extend(&mut self, later: Self) {
         self.counts.add(&later.counts);
         (self.jobs, self.oldest_due_ms) = (later.jobs, later.oldest_due_ms);
     }
 
-    /// All nodes see the same store.
-    fn join(&mut self, other: Self) {
-        self.go_on(other);
+    /// Counts add up. The state of the store is the same for all nodes.
+    fn merge_node(&mut self, other: Self) {
+        self.extend(other);
     }
 }
 
-impl From<Point<Doing>> for SeriesPoint {
-    fn from(Point { at, step }: Point<Doing>) -> Self {
-        let Counts { succeeded, retried, exhausted, other, lags } = step.counts;
+impl From<Point<ServiceSample>> for SeriesPoint {
+    fn from(Point { at, sample }: Point<ServiceSample>) -> Self {
+        let Counts { succeeded, retried, dead, other, lags } = sample.counts;
         Self {
             at,
             succeeded,
             retried,
-            exhausted,
+            dead,
             other,
             start_lag_p50_ms: lags.quantile_ms(0.5),
             start_lag_p99_ms: lags.quantile_ms(0.99),
             jobs: State::ALL
                 .iter()
-                .zip(step.jobs)
+                .zip(sample.jobs)
                 .map(|(state, jobs)| (state.name().to_owned(), jobs))
                 .collect(),
-            oldest_due_ms: step.oldest_due_ms,
+            oldest_due_ms: sample.oldest_due_ms,
         }
     }
 }
 
-/// A node's gate of an origin in a step.
+/// The gate of an origin on one node in a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Numbers", into = "Numbers")]
-pub(crate) struct Gating {
+#[serde(from = "OriginNumbers", into = "OriginNumbers")]
+pub(crate) struct OriginSample {
     pub(crate) limit: u64,
     pub(crate) in_flight: u64,
     pub(crate) state: GateState,
@@ -76,59 +77,59 @@ pub(crate) struct Gating {
     pub(crate) failed: u64,
 }
 
-/// The same, as short as it goes: limit, in flight, state, latency, answered, failed.
-type Numbers = (u64, u64, u8, Option<u64>, u64, u64);
+/// The stored form of an [`OriginSample`]: limit, in flight, state, latency, answered, failed.
+type OriginNumbers = (u64, u64, u8, Option<u64>, u64, u64);
 
-impl From<Numbers> for Gating {
-    fn from((limit, in_flight, state, latency_ms, answered, failed): Numbers) -> Self {
+impl From<OriginNumbers> for OriginSample {
+    fn from((limit, in_flight, state, latency_ms, answered, failed): OriginNumbers) -> Self {
         let state = match state {
-            0 => GateState::Open,
+            0 => GateState::Passing,
             1 => GateState::Held,
             2 => GateState::Probing,
-            _ => GateState::Closed,
+            _ => GateState::Blocked,
         };
         Self { limit, in_flight, state, latency_ms, answered, failed }
     }
 }
 
-impl From<Gating> for Numbers {
-    fn from(gating: Gating) -> Self {
-        let Gating { limit, in_flight, state, latency_ms, answered, failed } = gating;
-        (limit, in_flight, badness(state), latency_ms, answered, failed)
+impl From<OriginSample> for OriginNumbers {
+    fn from(sample: OriginSample) -> Self {
+        let OriginSample { limit, in_flight, state, latency_ms, answered, failed } = sample;
+        (limit, in_flight, severity(state), latency_ms, answered, failed)
     }
 }
 
-fn badness(state: GateState) -> u8 {
+fn severity(state: GateState) -> u8 {
     match state {
-        GateState::Open => 0,
+        GateState::Passing => 0,
         GateState::Held => 1,
         GateState::Probing => 2,
-        GateState::Closed => 3,
+        GateState::Blocked => 3,
     }
 }
 
-impl Gating {
-    /// As a gate shows itself; none while nothing happens at it.
+impl OriginSample {
+    /// The sample of a gate; `None` if the gate is passing and has no calls.
     pub(crate) fn of(status: &OriginStatus) -> Option<Self> {
-        let quiet = status.in_flight == 0 && status.answered == 0 && status.failed == 0;
-        (!quiet || status.state != OriginState::Open).then(|| Self {
+        let is_idle = status.in_flight == 0 && status.answered == 0 && status.failed == 0;
+        (!is_idle || status.state != OriginState::Passing).then(|| Self {
             limit: status.limit.into(),
             in_flight: status.in_flight.into(),
-            state: status.state.into(),
+            state: present::gate_state(status.state),
             latency_ms: status.latency.map(ms),
             answered: status.answered.into(),
             failed: status.failed.into(),
         })
     }
 
-    fn worse(&self, other: &Self) -> GateState {
-        if badness(other.state) > badness(self.state) { other.state } else { self.state }
+    fn worse_state(&self, other: &Self) -> GateState {
+        if severity(other.state) > severity(self.state) { other.state } else { self.state }
     }
 }
 
-impl Step for Gating {
-    fn go_on(&mut self, later: Self) {
-        self.state = self.worse(&later);
+impl Sample for OriginSample {
+    fn extend(&mut self, later: Self) {
+        self.state = self.worse_state(&later);
         self.limit = later.limit;
         self.in_flight = self.in_flight.max(later.in_flight);
         self.latency_ms = later.latency_ms.or(self.latency_ms);
@@ -136,9 +137,9 @@ impl Step for Gating {
         self.failed = self.failed.max(later.failed);
     }
 
-    /// Each node has a gate of its own.
-    fn join(&mut self, other: Self) {
-        self.state = self.worse(&other);
+    /// Each node has its own gate, so limits and calls add up.
+    fn merge_node(&mut self, other: Self) {
+        self.state = self.worse_state(&other);
         self.limit += other.limit;
         self.in_flight += other.in_flight;
         self.latency_ms = self.latency_ms.max(other.latency_ms);
@@ -147,9 +148,9 @@ impl Step for Gating {
     }
 }
 
-impl From<Point<Gating>> for OriginPoint {
-    fn from(Point { at, step }: Point<Gating>) -> Self {
-        let Gating { limit, in_flight, state, latency_ms, answered, failed } = step;
+impl From<Point<OriginSample>> for OriginPoint {
+    fn from(Point { at, sample }: Point<OriginSample>) -> Self {
+        let OriginSample { limit, in_flight, state, latency_ms, answered, failed } = sample;
         Self { at, limit, in_flight, state, latency_ms, answered, failed }
     }
 }

@@ -1,8 +1,8 @@
-//! Keys: who may do what.
+//! API keys: their scopes and tenants, and the protection of a service without keys.
 
 use redrive_server::Access;
-use redrive_server::keys::Scope;
-use serde_json::json;
+use redrive_wire::Scope;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 use crate::stage::Stage;
@@ -12,51 +12,55 @@ fn bearer(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_first_key_closes_the_door_and_its_revocation_holds_at_once() {
+async fn the_first_key_closes_the_service_and_a_revocation_takes_effect_at_once() {
     let stage = Stage::open().await;
-    assert_eq!(stage.get("/retry-tasks").await.status, 200);
-    let made = stage.post("/keys", json!({"name": "ops", "scope": "admin"})).await;
+    assert_eq!(stage.get("/v1/tasks").await.status, 200);
+    let made = stage.post("/v1/keys", json!({"name": "ops", "scope": "admin"})).await;
     assert_eq!(made.status, 201);
     let key = made.body["key"].as_str().unwrap().to_owned();
-    let refused = stage.get("/retry-tasks").await;
-    assert_eq!(refused.problem(), (401, "UNAUTHENTICATED", None));
+    let refused = stage.get("/v1/tasks").await;
+    assert_eq!(refused.problem(), (401, "unauthenticated", None));
     assert!(refused.header("www-authenticate").unwrap().starts_with("Bearer"));
-    let with = async |name: &str, value: &str| stage.send("GET", "/keys", None, &[(name, value)]).await;
+    let with = async |name: &str, value: &str| stage.send("GET", "/v1/keys", None, &[(name, value)]).await;
     let listed = with("authorization", &bearer(&key)).await;
     assert_eq!(listed.status, 200);
-    assert_eq!(listed.body["items"][0]["key"], json!(null), "a secret is shown once");
+    assert_eq!(listed.body["items"][0]["key"], json!(null), "the key is shown only when it is created");
     assert_eq!(with("x-api-key", &key).await.status, 200);
     for wrong in ["Basic x", "Bearer", "Bearer rdk_0123456789abcdef_x", "x"] {
         assert_eq!(with("authorization", wrong).await.status, 401, "{wrong}");
     }
     let second = stage.key(None, Scope::Admin).await;
-    let path = format!("/keys/{}", made.body["keyId"].as_str().unwrap());
+    let path = format!("/v1/keys/{}", made.body["keyId"].as_str().unwrap());
     let by_second = bearer(&second);
-    let gone = stage.send("DELETE", &path, None, &[("authorization", &by_second)]).await;
-    assert_eq!(gone.status, 204);
+    let revoked = stage.send("DELETE", &path, None, &[("authorization", &by_second)]).await;
+    assert_eq!(revoked.status, 204);
     assert_eq!(with("authorization", &bearer(&key)).await.status, 401);
 }
 
 #[tokio::test]
-async fn a_scope_allows_what_it_says_and_no_more() {
+async fn a_route_accepts_its_scope_and_higher_ones_only() {
     let stage =
         Stage::on(Arc::new(redrive_store_sqlite::SqliteStore::open_in_memory().unwrap()), Access::KeysOnly)
             .await;
-    assert_eq!(stage.get("/retry-tasks").await.status, 401, "closed without a key too");
+    assert_eq!(
+        stage.get("/v1/tasks").await.status,
+        401,
+        "a service that accepts only keys is closed before the first key"
+    );
     for path in ["/healthz", "/readyz", "/openapi.json", "/docs"] {
         assert_eq!(stage.get(path).await.status, 200, "{path}");
     }
-    let task = json!({"targetUrl": "http://example.com/"});
+    let task = json!({"target": "http://example.com/"});
     for (method, path, body, needs) in [
-        ("GET", "/retry-tasks", None, Scope::Read),
+        ("GET", "/v1/tasks", None, Scope::Read),
         ("GET", "/metrics", None, Scope::Read),
-        ("POST", "/retry-policies/preview", Some(json!({})), Scope::Read),
-        ("POST", "/retry-tasks", Some(task), Scope::Write),
-        ("POST", "/retry-policies", Some(json!({"policyId": "p"})), Scope::Admin),
-        ("GET", "/keys", None, Scope::Admin),
-        ("GET", "/signing-secrets", None, Scope::Admin),
-        ("POST", "/dead-letters/redrive", Some(json!({"dryRun": true})), Scope::Admin),
-        ("POST", "/queues/default/pause", None, Scope::Admin),
+        ("POST", "/v1/policies/preview", Some(json!({})), Scope::Read),
+        ("POST", "/v1/tasks", Some(task), Scope::Write),
+        ("POST", "/v1/policies", Some(json!({"policyId": "p"})), Scope::Admin),
+        ("GET", "/v1/keys", None, Scope::Admin),
+        ("GET", "/v1/signing-secrets", None, Scope::Admin),
+        ("POST", "/v1/operations", Some(json!({"kind": "redrive", "dryRun": true})), Scope::Admin),
+        ("POST", "/v1/queues/default/pause", None, Scope::Admin),
     ] {
         for scope in Scope::ALL {
             let key = bearer(&stage.key(None, scope).await);
@@ -64,55 +68,87 @@ async fn a_scope_allows_what_it_says_and_no_more() {
             if scope >= needs {
                 assert!(answer.status < 300, "{method} {path} as {scope}: {}", answer.body);
             } else {
-                assert_eq!(answer.problem(), (403, "FORBIDDEN", None), "{method} {path} as {scope}");
+                assert_eq!(answer.problem(), (403, "forbidden", None), "{method} {path} as {scope}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn an_unbound_key_names_the_tenant_it_creates_for() {
+async fn an_unbound_key_creates_for_the_tenant_in_the_header() {
     let stage = Stage::open().await;
     let unbound = bearer(&stage.key(None, Scope::Write).await);
     let bound = bearer(&stage.key(Some("acme"), Scope::Write).await);
-    let task = json!({"targetUrl": "http://example.com/"});
+    let task = json!({"target": "http://example.com/"});
     let create = async |key: &str, tenant: &str| {
         let headers = [("authorization", key), ("redrive-tenant", tenant)];
-        stage.send("POST", "/retry-tasks", Some(task.clone()), &headers).await
+        stage.send("POST", "/v1/tasks", Some(task.clone()), &headers).await
     };
     let created = create(&unbound, "acme").await;
     assert_eq!((created.status, &created.body["tenant"]), (201, &json!("acme")));
-    let path = format!("/retry-tasks/{}", created.id());
+    let path = format!("/v1/tasks/{}", created.id());
     assert_eq!(stage.send("GET", &path, None, &[("authorization", &bound)]).await.status, 200);
     assert_eq!(create(&bound, "acme").await.status, 201);
-    assert_eq!(create(&bound, "other").await.problem(), (403, "FORBIDDEN", None));
+    assert_eq!(create(&bound, "other").await.problem(), (403, "forbidden", None));
 }
 
 #[tokio::test]
-async fn a_caller_is_told_who_they_are() {
+async fn the_tenant_header_of_an_unbound_key_limits_reads_and_writes_to_that_tenant() {
     let stage = Stage::open().await;
-    let me = stage.get("/me").await.body;
+    let unbound = bearer(&stage.key(None, Scope::Admin).await);
+    let send = async |method: &str, path: &str, body: Option<Value>, tenant: Option<&str>| {
+        let mut headers = vec![("authorization", unbound.as_str())];
+        headers.extend(tenant.map(|tenant| ("redrive-tenant", tenant)));
+        stage.send(method, path, body, &headers).await
+    };
+    let task = || Some(json!({"target": "http://example.com/"}));
+    let acme = send("POST", "/v1/tasks", task(), Some("acme")).await.id();
+    let default = send("POST", "/v1/tasks", task(), None).await.id();
+    for (tenant, listed) in [(None, 2), (Some("acme"), 1), (Some(""), 1), (Some("other"), 0)] {
+        let page = send("GET", "/v1/tasks", None, tenant).await.body;
+        assert_eq!(page["items"].as_array().unwrap().len(), listed, "{tenant:?}");
+    }
+    let path = format!("/v1/tasks/{acme}");
+    assert_eq!(send("GET", &path, None, Some("acme")).await.status, 200);
+    assert_eq!(send("GET", &path, None, Some("other")).await.status, 404);
+    let cancel = format!("/v1/tasks/{default}/cancel");
+    assert_eq!(
+        send("POST", &cancel, None, Some("acme")).await.status,
+        404,
+        "the task belongs to another tenant"
+    );
+    assert_eq!(
+        send("GET", "/v1/queues", None, Some("acme")).await.status,
+        200,
+        "queues belong to all tenants"
+    );
+}
+
+#[tokio::test]
+async fn me_shows_the_scope_and_the_tenant_of_the_caller() {
+    let stage = Stage::open().await;
+    let me = stage.get("/v1/me").await.body;
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
         me,
         json!({"scope": "admin", "bodies": true, "open": true, "version": version, "node": "node-1"})
     );
     let key = bearer(&stage.key(Some("acme"), Scope::Read).await);
-    let me = stage.send("GET", "/me", None, &[("authorization", &key)]).await.body;
+    let me = stage.send("GET", "/v1/me", None, &[("authorization", &key)]).await.body;
     assert_eq!((&me["scope"], &me["tenant"]), (&json!("read"), &json!("acme")));
     let stage =
         Stage::on(Arc::new(redrive_store_sqlite::SqliteStore::open_in_memory().unwrap()), Access::KeysOnly)
             .await;
     let key = bearer(&stage.key(None, Scope::Admin).await);
-    let me = stage.send("GET", "/me", None, &[("authorization", &key)]).await.body;
+    let me = stage.send("GET", "/v1/me", None, &[("authorization", &key)]).await.body;
     assert_eq!((&me["open"], &me["tenant"]), (&json!(false), &json!(null)));
-    assert_eq!(stage.get("/me").await.status, 401);
+    assert_eq!(stage.get("/v1/me").await.status, 401);
 }
 
 #[tokio::test]
-async fn a_service_without_keys_refuses_what_another_site_sends() {
+async fn a_service_without_keys_rejects_requests_from_other_sites() {
     let stage = Stage::open().await;
-    let task = json!({"targetUrl": "http://example.com/"});
+    let task = json!({"target": "http://example.com/"});
     let send = async |method: &str, path: &str, headers: &[(&str, &str)]| {
         let body = (method == "POST").then(|| task.clone());
         stage.send(method, path, body, headers).await
@@ -123,22 +159,23 @@ async fn a_service_without_keys_refuses_what_another_site_sends() {
         &[host, ("origin", "https://evil.example")],
         &[("host", "evil.example:7373")],
     ] {
-        let refused = send("POST", "/retry-tasks", headers).await;
-        assert_eq!(refused.problem(), (403, "FORBIDDEN", None), "{headers:?}");
+        let refused = send("POST", "/v1/tasks", headers).await;
+        assert_eq!(refused.problem(), (403, "forbidden", None), "{headers:?}");
     }
-    assert_eq!(send("GET", "/jobs", &[("host", "evil.example")]).await.status, 403, "names may lie");
-    assert_eq!(send("GET", "/healthz", &[("host", "evil.example")]).await.status, 200, "everyone may know");
-    assert_eq!(stage.get("/jobs").await.body["items"], json!([]), "nothing came of them");
+    let foreign = [("host", "evil.example")];
+    assert_eq!(send("GET", "/v1/jobs", &foreign).await.status, 403, "the name may resolve to loopback");
+    assert_eq!(send("GET", "/healthz", &foreign).await.status, 200, "health checks are public");
+    assert_eq!(stage.get("/v1/jobs").await.body["items"], json!([]), "rejected requests create nothing");
     let own = [host, ("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:7373")];
-    assert_eq!(send("POST", "/retry-tasks", &own).await.status, 201);
+    assert_eq!(send("POST", "/v1/tasks", &own).await.status, 201);
     let key = bearer(&stage.key(None, Scope::Write).await);
     let keyed =
         [("authorization", key.as_str()), ("host", "public.example"), ("origin", "https://a.example")];
-    assert_eq!(send("POST", "/retry-tasks", &keyed).await.status, 201, "a key says who it is");
+    assert_eq!(send("POST", "/v1/tasks", &keyed).await.status, 201, "a request with a key is accepted");
 }
 
 #[tokio::test]
-async fn an_open_service_answers_local_requests_alone() {
+async fn an_open_service_answers_only_local_requests_on_every_route() {
     let stage = Stage::open().await;
     let document = stage.get("/openapi.json").await.body;
     let public = ["/healthz", "/readyz", "/openapi.json", "/docs"];
@@ -156,22 +193,23 @@ async fn an_open_service_answers_local_requests_alone() {
                 if public.contains(&path.as_str()) {
                     assert_eq!(answer.status, 200, "{method} {path} {headers:?}");
                 } else {
-                    assert_eq!(answer.problem(), (403, "FORBIDDEN", None), "{method} {path} {headers:?}");
+                    assert_eq!(answer.problem(), (403, "forbidden", None), "{method} {path} {headers:?}");
                     tried += 1;
                 }
             }
         }
     }
     assert!(tried > 150, "only {tried} requests were tried");
-    let request = axum::http::Request::get("/jobs").body(axum::body::Body::empty()).unwrap();
+    let request = axum::http::Request::get("/v1/jobs").body(axum::body::Body::empty()).unwrap();
     assert_eq!(stage.raw(request).await.status, 403, "without Host");
     let key = bearer(&stage.key(None, Scope::Read).await);
     let proxied = [("host", "redrive.example"), ("x-forwarded-for", "203.0.113.7"), ("authorization", &key)];
-    assert_eq!(stage.send("GET", "/jobs", None, &proxied).await.status, 200, "a key says who it is");
+    let answer = stage.send("GET", "/v1/jobs", None, &proxied).await;
+    assert_eq!(answer.status, 200, "a request with a key is accepted");
 }
 
 #[tokio::test]
-async fn the_first_key_is_an_admin_key_of_no_tenant() {
+async fn the_first_key_must_be_an_admin_key_without_a_tenant() {
     let stage = Stage::open().await;
     for refused in [
         json!({"name": "ci"}),
@@ -179,33 +217,33 @@ async fn the_first_key_is_an_admin_key_of_no_tenant() {
         json!({"name": "ci", "scope": "write"}),
         json!({"name": "ci", "scope": "admin", "tenant": "acme"}),
     ] {
-        let answer = stage.post("/keys", refused.clone()).await;
-        assert_eq!(answer.problem(), (409, "FIRST_KEY_NOT_ADMIN", None), "{refused}");
+        let answer = stage.post("/v1/keys", refused.clone()).await;
+        assert_eq!(answer.problem(), (409, "first_key_not_admin", None), "{refused}");
         assert!(answer.body["detail"].as_str().unwrap().contains("scope admin"), "{}", answer.body);
     }
-    assert_eq!(stage.get("/me").await.body["open"], true, "nobody is locked out");
-    assert_eq!(stage.post("/keys", json!({"name": "ops", "scope": "admin"})).await.status, 201);
+    assert_eq!(stage.get("/v1/me").await.body["open"], true, "a rejected key does not close the service");
+    assert_eq!(stage.post("/v1/keys", json!({"name": "ops", "scope": "admin"})).await.status, 201);
 }
 
 #[tokio::test]
-async fn the_last_admin_key_stays_and_a_service_that_had_keys_stays_closed() {
+async fn the_last_admin_key_cannot_be_revoked_and_a_service_that_had_keys_stays_closed() {
     let stage = Stage::open().await;
-    let made = stage.post("/keys", json!({"name": "ops", "scope": "admin"})).await.body;
+    let made = stage.post("/v1/keys", json!({"name": "ops", "scope": "admin"})).await.body;
     let key = bearer(made["key"].as_str().unwrap());
-    let path = format!("/keys/{}", made["keyId"].as_str().unwrap());
+    let path = format!("/v1/keys/{}", made["keyId"].as_str().unwrap());
     let refused = stage.send("DELETE", &path, None, &[("authorization", &key)]).await;
-    assert_eq!(refused.problem(), (409, "LAST_ADMIN_KEY", None));
+    assert_eq!(refused.problem(), (409, "last_admin_key", None));
     assert!(refused.body["detail"].as_str().unwrap().contains("create another one first"));
-    // Someone empties the list of keys in the store itself.
-    let record = redrive_core::records::Change {
+    // Someone removes the key directly in the store.
+    let record = redrive_core::records::RecordWrite {
         kind: "key".into(),
         id: made["keyId"].as_str().unwrap().into(),
-        expect: redrive_core::records::Expect::Any,
+        expect: redrive_core::records::Precondition::Any,
         value: None,
     };
-    redrive_core::Records::write(&*stage.store, record).await.unwrap();
+    redrive_core::RecordStore::write(&*stage.store, record).await.unwrap();
     for node in [stage.another("node-2").await, stage] {
-        assert_eq!(node.get("/jobs").await.status, 401, "an empty list of keys opens nothing");
-        assert_eq!(node.post("/keys", json!({"name": "mine", "scope": "admin"})).await.status, 401);
+        assert_eq!(node.get("/v1/jobs").await.status, 401, "a service that had keys stays closed");
+        assert_eq!(node.post("/v1/keys", json!({"name": "mine", "scope": "admin"})).await.status, 401);
     }
 }

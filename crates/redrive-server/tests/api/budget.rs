@@ -1,9 +1,9 @@
-//! A task that its target's gate holds back ends when its budget ends, and the report is sent.
+//! A task that a gate holds back is dead at the end of its time budget, and its callback is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_delivery::gate::{Admission, Signal, Turn};
+use redrive_delivery::gate::{AttemptKind, EnterResult, OriginHealth};
 use redrive_delivery::{Guard, Transport, TransportSettings};
 use redrive_server::{Access, Config, Service};
 use redrive_store_sqlite::SqliteStore;
@@ -15,35 +15,36 @@ use tokio::time::{Instant, timeout};
 
 use crate::stage::{Stage, parts};
 
-/// How long anything may take. The gate is closed for longer.
-const PATIENCE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3_600);
+/// The timeout of the callback. It is shorter than [`HOLD`].
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the gate holds calls back.
+const HOLD: Duration = Duration::from_secs(3_600);
 const BUDGET_MS: i64 = 1_500;
 
-/// Takes one request and returns its body.
-async fn take_report(listener: TcpListener) -> Value {
+/// Accepts one request and returns its body.
+async fn receive_callback(listener: TcpListener) -> Value {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();
     loop {
         assert!(stream.read_buf(&mut request).await.unwrap() > 0, "{}", String::from_utf8_lossy(&request));
         let text = String::from_utf8_lossy(&request);
         let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        if let Ok(report) = serde_json::from_str(body) {
+        if let Ok(callback) = serde_json::from_str(body) {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-            return report;
+            return callback;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_behind_a_closed_gate_ends_with_its_budget_and_its_report_is_sent() {
+async fn a_held_task_is_dead_at_the_end_of_its_time_budget_and_its_callback_is_sent() {
     let parts = parts();
-    let Admission::Go(permit) =
-        parts.gates.enter("http://127.0.0.1:9", "/hook", Turn::First, Instant::now(), &mut || 0.5)
+    let EnterResult::Admitted(permit) =
+        parts.gates.enter("http://127.0.0.1:9", "/hook", AttemptKind::First, Instant::now(), &mut || 0.5)
     else {
-        panic!("a new gate is open");
+        panic!("a new gate passes calls");
     };
-    permit.leave(Signal::Struggle(Some(HOUR)), Duration::from_millis(1), Instant::now());
+    permit.report(OriginHealth::Struggling(Some(HOLD)), Duration::from_millis(1), Instant::now());
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     let transport =
         Transport::new(TransportSettings::default().with_guard(Guard::open_to_loopback())).unwrap();
@@ -54,26 +55,22 @@ async fn a_task_behind_a_closed_gate_ends_with_its_budget_and_its_report_is_sent
     let stage = Stage::on(store, Access::OpenWithoutKeys).await;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let report_to = format!("http://{}/report", listener.local_addr().unwrap());
+    let callback_url = format!("http://{}/callback", listener.local_addr().unwrap());
     let task = json!({
-        "targetUrl": "http://127.0.0.1:9/hook",
+        "target": "http://127.0.0.1:9/hook",
         "policy": {"totalBudgetMs": BUDGET_MS},
-        "onExhaustedUrl": report_to,
+        "onFailureUrl": callback_url,
     });
-    let created = stage.post("/retry-tasks", task).await;
+    let created = stage.post("/v1/tasks", task).await;
     assert_eq!(created.status, 201, "{}", created.body);
-    let report = timeout(PATIENCE, take_report(listener)).await.expect("the report comes");
+    let callback = timeout(TIMEOUT, receive_callback(listener)).await.expect("the callback is sent");
     assert_eq!(
-        (&report["task"]["status"], &report["task"]["reason"]),
-        (&json!("EXHAUSTED"), &json!("BUDGET_EXCEEDED"))
+        (&callback["task"]["state"], &callback["task"]["reason"]),
+        (&json!("dead"), &json!("budget_exceeded"))
     );
 
-    let ended = stage.get(&format!("/retry-tasks/{}", created.id())).await.body;
-    assert_eq!(
-        (&ended["status"], &ended["reason"]),
-        (&json!("EXHAUSTED"), &json!("BUDGET_EXCEEDED")),
-        "{ended}"
-    );
+    let ended = stage.get(&format!("/v1/tasks/{}", created.id())).await.body;
+    assert_eq!((&ended["state"], &ended["reason"]), (&json!("dead"), &json!("budget_exceeded")), "{ended}");
     let lived = ended["finishedAt"].as_i64().unwrap() - ended["createdAt"].as_i64().unwrap();
     assert!(lived > BUDGET_MS, "{ended}");
     stop.send(()).unwrap();

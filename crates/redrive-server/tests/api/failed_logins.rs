@@ -1,18 +1,18 @@
-//! API keys cannot be guessed quickly, and whoever tries does not lock out others.
+//! The limit of failed logins: an attacker cannot guess API keys quickly, and does not lock out other callers.
 
 use std::time::Instant;
 
 use redrive_server::ListenLimits;
 
-use crate::socket::{Client, HttpAnswer, Listening, admin_key};
+use crate::socket::{Client, HttpAnswer, ListeningService, admin_key};
 
 async fn try_key(client: &mut Client, key: &str) -> HttpAnswer {
-    client.ask("GET", "/retry-tasks", &[("authorization", &format!("Bearer {key}"))], b"").await
+    client.ask("GET", "/v1/tasks", &[("authorization", &format!("Bearer {key}"))], b"").await
 }
 
 #[tokio::test]
-async fn guesses_are_limited_by_peer_while_a_known_key_goes_on() {
-    let (service, key) = Listening::with_key(ListenLimits::default()).await;
+async fn guesses_are_limited_per_peer_and_a_verified_key_still_passes() {
+    let (service, key) = ListeningService::with_key(ListenLimits::default()).await;
     let mut client = service.connect().await;
     assert_eq!(try_key(&mut client, &key).await.status, 200);
 
@@ -22,7 +22,7 @@ async fn guesses_are_limited_by_peer_while_a_known_key_goes_on() {
         match got.problem() {
             (401, _) => checked += 1,
             problem => {
-                assert_eq!(problem, (429, "TOO_MANY_FAILED_LOGINS".to_owned()));
+                assert_eq!(problem, (429, "too_many_failed_logins".to_owned()));
                 assert_eq!(got.header("retry-after"), Some("1"));
             }
         }
@@ -30,11 +30,15 @@ async fn guesses_are_limited_by_peer_while_a_known_key_goes_on() {
     let allowed = 20 + began.elapsed().as_secs() + 1;
     assert!(checked <= allowed, "{checked} guesses were checked, {allowed} are allowed");
 
-    assert_eq!(try_key(&mut client, &key).await.status, 200, "a key that was right before passes");
+    assert_eq!(try_key(&mut client, &key).await.status, 200, "a verified key passes");
     assert_eq!(try_key(&mut service.connect().await, &key).await.status, 200);
     let mut other = service.connect_from(2).await;
     let new = admin_key(&service.store).await;
-    assert_eq!(try_key(&mut other, "rdk_0123456789abcdef_x").await.status, 401, "another peer may fail");
+    assert_eq!(
+        try_key(&mut other, "rdk_0123456789abcdef_x").await.status,
+        401,
+        "another peer has its own budget"
+    );
     assert_eq!(try_key(&mut other, &new).await.status, 200, "a new key from another peer passes");
-    assert_eq!(try_key(&mut client, &new).await.status, 200, "and is known from then on");
+    assert_eq!(try_key(&mut client, &new).await.status, 200, "a key that another peer has verified passes");
 }

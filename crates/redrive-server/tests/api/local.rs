@@ -1,4 +1,4 @@
-//! What concerns the machine that a node runs on: targets on it, and problems of its own.
+//! Loopback targets, which the first API key forbids, and problems of the node itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,10 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use redrive_core::{Deferral, Outcome};
 use redrive_delivery::{Guard, Transport, TransportSettings};
-use redrive_server::keys::{self, NewKey, Scope};
+use redrive_server::keys::{self, NewKey};
 use redrive_server::{Config, Service};
 use redrive_store_sqlite::SqliteStore;
+use redrive_wire::Scope;
 use redrive_worker::{Context, Summary};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,7 +23,7 @@ use tower::ServiceExt as _;
 
 use crate::stage::parts;
 
-/// A service that works, and a way to its routes.
+/// A running service. Its routes are called without a socket.
 struct Node {
     routes: Router,
     stop: oneshot::Sender<()>,
@@ -56,12 +57,12 @@ impl Node {
         self.ask("GET", path, key, None).await.1
     }
 
-    /// Creates a task and waits for its end.
+    /// Creates a task and waits until it has ended.
     async fn deliver(&self, url: &str, key: Option<&str>) -> Value {
-        let task = json!({"targetUrl": url, "policy": {"maxAttempts": 1}});
-        let (status, created) = self.ask("POST", "/retry-tasks", key, Some(task)).await;
+        let task = json!({"target": url, "policy": {"maxAttempts": 1}});
+        let (status, created) = self.ask("POST", "/v1/tasks", key, Some(task)).await;
         assert_eq!(status, 201, "{created}");
-        let path = format!("/retry-tasks/{}", created["taskId"].as_str().unwrap());
+        let path = format!("/v1/tasks/{}", created["taskId"].as_str().unwrap());
         eventually("the task ends", async || {
             let task = self.get(&path, key).await;
             task["finishedAt"].is_i64().then_some(task)
@@ -75,19 +76,21 @@ impl Node {
     }
 }
 
-async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let looking = async {
+/// Polls until `check` returns a value.
+async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
+    let polling = async {
         loop {
-            match look().await {
+            match check().await {
                 Some(found) => return found,
                 None => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), looking).await.unwrap_or_else(|_| panic!("{what}: never"))
+    let polled = tokio::time::timeout(Duration::from_secs(30), polling).await;
+    polled.unwrap_or_else(|_| panic!("this did not happen within 30 s: {what}"))
 }
 
-/// Something on this machine that takes every call and keeps connections open.
+/// A service on loopback that answers every call and keeps its connections open.
 async fn local_service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/secret", listener.local_addr().unwrap());
@@ -104,67 +107,63 @@ async fn local_service() -> String {
     url
 }
 
-/// A service on loopback, as `assemble` makes it.
-async fn guarded(store: &Arc<SqliteStore>) -> Node {
+/// A node whose guard for loopback targets follows the API keys, like a node that `assemble` starts.
+async fn start_guarded_node(store: &Arc<SqliteStore>) -> Node {
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
     let transport = Transport::new(TransportSettings::default().with_guard(Guard::public_only())).unwrap();
     let service = Service::start(config, store.clone(), parts(), transport.clone()).await.unwrap();
-    Node::run(service.guarding(transport).await)
+    Node::run(service.with_loopback_guard(transport).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_key_closes_loopback_to_tasks_at_once() {
-    let node = guarded(&Arc::new(SqliteStore::open_in_memory().unwrap())).await;
+async fn the_first_key_forbids_loopback_targets_at_once() {
+    let node = start_guarded_node(&Arc::new(SqliteStore::open_in_memory().unwrap())).await;
     let url = local_service().await;
     let before = node.deliver(&url, None).await;
-    assert_eq!(before["status"], "SUCCEEDED", "without keys, whoever calls is on this machine: {before}");
-    let me = node.get("/me", None).await;
+    assert_eq!(before["state"], "succeeded", "without keys, tasks may call loopback targets: {before}");
+    let me = node.get("/v1/me", None).await;
     assert_eq!(me["loopbackTargets"]["allowed"], true, "{me}");
 
     let request = json!({"name": "ops", "scope": "admin"});
-    let (status, made) = node.ask("POST", "/keys", None, Some(request)).await;
+    let (status, made) = node.ask("POST", "/v1/keys", None, Some(request)).await;
     assert_eq!(status, 201, "{made}");
     let admin = made["key"].as_str().unwrap().to_owned();
-    // The connection from before is idle in the pool, and must not be used either.
+    // The pool still has an idle connection to the target. It must not be used either.
     let after = node.deliver(&url, Some(&admin)).await;
-    assert_eq!(
-        (&after["status"], &after["reason"]),
-        (&json!("EXHAUSTED"), &json!("TARGET_REFUSED")),
-        "{after}"
-    );
-    let me = node.get("/me", Some(&admin)).await;
+    assert_eq!((&after["state"], &after["reason"]), (&json!("dead"), &json!("target_refused")), "{after}");
+    let me = node.get("/v1/me", Some(&admin)).await;
     assert_eq!(me["loopbackTargets"]["allowed"], false, "{me}");
 
     let request = json!({"name": "shop", "scope": "admin", "tenant": "shop"});
-    let (_, made) = node.ask("POST", "/keys", Some(&admin), Some(request)).await;
-    let me = node.get("/me", made["key"].as_str()).await;
-    assert!(me.get("loopbackTargets").is_none(), "no business of a tenant: {me}");
+    let (_, made) = node.ask("POST", "/v1/keys", Some(&admin), Some(request)).await;
+    let me = node.get("/v1/me", made["key"].as_str()).await;
+    assert!(me.get("loopbackTargets").is_none(), "a key that is bound to a tenant does not see it: {me}");
     node.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_another_process_creates_closes_loopback_within_moments() {
+async fn a_key_that_another_process_creates_also_forbids_loopback_targets() {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
-    let node = guarded(&store).await;
+    let node = start_guarded_node(&store).await;
     let url = local_service().await;
-    assert_eq!(node.deliver(&url, None).await["status"], "SUCCEEDED");
+    assert_eq!(node.deliver(&url, None).await["state"], "succeeded");
     let new = NewKey::new("ops", Scope::Admin);
     let (_, key) = keys::create(&*store, new, Default::default()).await.unwrap();
-    eventually("the guard closes", async || {
-        let me = node.get("/me", Some(&key)).await;
+    eventually("the guard refuses loopback targets", async || {
+        let me = node.get("/v1/me", Some(&key)).await;
         (me["loopbackTargets"]["allowed"] == false).then_some(())
     })
     .await;
-    assert_eq!(node.deliver(&url, Some(&key)).await["reason"], "TARGET_REFUSED");
+    assert_eq!(node.deliver(&url, Some(&key)).await["reason"], "target_refused");
     node.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_problem_of_the_node_is_shown_as_one_and_charged_to_nobody() {
-    let broken = Arc::new(AtomicBool::new(true));
-    let seen = broken.clone();
+async fn a_problem_of_the_node_is_reported_and_costs_a_task_no_attempt() {
+    let has_problem = Arc::new(AtomicBool::new(true));
+    let handler_has_problem = has_problem.clone();
     let handler = move |_: Context| {
-        let outcome = match seen.load(Ordering::SeqCst) {
+        let outcome = match handler_has_problem.load(Ordering::SeqCst) {
             true => Outcome::Defer(Deferral::of_node(Duration::from_secs(1), "no file descriptors left")),
             false => Outcome::Done(None),
         };
@@ -174,19 +173,19 @@ async fn a_problem_of_the_node_is_shown_as_one_and_charged_to_nobody() {
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
     let node = Node::run(Service::start_with(config, store, parts(), handler).await.unwrap());
     let (_, created) =
-        node.ask("POST", "/retry-tasks", None, Some(json!({"targetUrl": "http://example.com/"}))).await;
-    let path = format!("/retry-tasks/{}", created["taskId"].as_str().unwrap());
+        node.ask("POST", "/v1/tasks", None, Some(json!({"target": "http://example.com/"}))).await;
+    let path = format!("/v1/tasks/{}", created["taskId"].as_str().unwrap());
 
     let problem = eventually("the overview names the problem", async || {
-        let overview = node.get("/overview", None).await;
+        let overview = node.get("/v1/overview", None).await;
         let problems = overview["problems"].as_array().unwrap().clone();
         problems.into_iter().find(|problem| problem["page"] == "nodes")
     })
     .await;
     assert!(problem["text"].as_str().unwrap().contains("no file descriptors left"), "{problem}");
     assert_eq!(problem["severity"], "bad");
-    eventually("the other nodes are told", async || {
-        let nodes = node.get("/nodes", None).await;
+    eventually("the list of nodes shows the problem", async || {
+        let nodes = node.get("/v1/nodes", None).await;
         let this = &nodes["items"][0];
         (this["problem"] == "no file descriptors left" && this["problemSince"].is_i64()).then_some(())
     })
@@ -197,17 +196,17 @@ async fn a_problem_of_the_node_is_shown_as_one_and_charged_to_nobody() {
     };
     assert!(paused(1).await);
     let task = node.get(&path, None).await;
-    assert_eq!((&task["status"], &task["attemptNumber"]), (&json!("PENDING"), &json!(0)), "{task}");
+    assert_eq!((&task["state"], &task["attemptNumber"]), (&json!("pending"), &json!(0)), "{task}");
     assert_eq!(task["lastError"], "no file descriptors left");
     assert_eq!(node.get(&format!("{path}/attempts"), None).await["items"], json!([]));
 
-    broken.store(false, Ordering::SeqCst);
+    has_problem.store(false, Ordering::SeqCst);
     eventually("the task succeeds", async || {
-        (node.get(&path, None).await["status"] == "SUCCEEDED").then_some(())
+        (node.get(&path, None).await["state"] == "succeeded").then_some(())
     })
     .await;
     eventually("the problem is gone", async || paused(0).await.then_some(())).await;
-    assert_eq!(node.get("/overview", None).await["problems"], json!([]));
+    assert_eq!(node.get("/v1/overview", None).await["problems"], json!([]));
     assert_eq!(node.get(&path, None).await["attemptNumber"], 1);
     node.end().await;
 }

@@ -1,5 +1,5 @@
-//! Nothing that a task carries as a credential, and no body, reaches a key that may not see it: over every route that the
-//! document lists, so that a new one is covered too.
+//! No response shows a credential, and only keys with the permission see bodies. The tests call every route of the OpenAPI
+//! document, so that new routes are covered too.
 
 use std::time::Duration;
 
@@ -7,22 +7,23 @@ use axum::body::Body;
 use axum::http::Request;
 use futures_util::StreamExt as _;
 use redrive::{Redrive, Task};
-use redrive_core::steps::{Memory, Step, StepKind, Steps as _};
+use redrive_core::steps::{NewStep, Step, StepKind, Steps as _};
 use redrive_core::store::{Settlement, Store as _};
-use redrive_core::{Entry, Job, Reason, Records as _, Verdict};
+use redrive_core::{AttemptReport, Job, Reason, RecordStore as _, Verdict};
 use redrive_delivery::Call;
-use redrive_server::keys::{NewKey, Scope};
+use redrive_server::keys::NewKey;
+use redrive_wire::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::stage::Stage;
 
-/// In the value of a header that carries a credential: nobody is shown it.
+/// A text in the values of headers that carry credentials. No key may see it.
 const CREDENTIAL: &str = "MARKER-CREDENTIAL";
-/// In a request body, a payload, an output, metadata or a step.
+/// A text in request bodies, payloads, outputs, metadata and steps.
 const REQUEST: &str = "MARKER-REQUEST";
-/// In what a target answered.
+/// A text in the responses of targets.
 const RESPONSE: &str = "MARKER-RESPONSE";
 /// Headers that carry credentials.
 const HEADERS: [&str; 5] = ["Authorization", "Cookie", "X-Api-Key", "X-Session-Token", "X-Client-Secret"];
@@ -41,12 +42,12 @@ fn task() -> Value {
     let credentials = HEADERS.map(|name| (name.to_owned(), json!(format!("Bearer {CREDENTIAL}"))));
     let mut headers: serde_json::Map<String, Value> = credentials.into_iter().collect();
     headers.insert("X-Trace".into(), json!("plain"));
-    json!({"targetUrl": "http://example.com/hook", "headers": headers, "body": REQUEST, "idempotencyKey": "k"})
+    json!({"target": "http://example.com/hook", "headers": headers, "body": REQUEST, "idempotencyKey": "k"})
 }
 
-/// Ends a claimed job as dead, with an answer that has the marker.
+/// Settles a claimed job as dead, with [`RESPONSE`] as the response of its target.
 async fn kill(stage: &Stage, job: &Job) {
-    let entry = Entry {
+    let entry = AttemptReport {
         run: job.run,
         attempt: job.attempt,
         started_at: job.started_at.unwrap(),
@@ -64,10 +65,10 @@ async fn kill(stage: &Stage, job: &Job) {
     stage.store.settle(vec![settlement]).await.unwrap();
 }
 
-/// A dead task and a dead job of the library, with markers wherever they can have one; their ids.
-async fn scene(stage: &Stage, writer: &str) -> [String; 2] {
+/// Creates a dead task and a dead job of the library, with the markers in every field that can have them. Returns their ids.
+async fn create_marked_jobs(stage: &Stage, writer: &str) -> [String; 2] {
     let headers = [("authorization", writer)];
-    let created = stage.send("POST", "/retry-tasks", Some(task()), &headers).await;
+    let created = stage.send("POST", "/v1/tasks", Some(task()), &headers).await;
     assert_eq!(created.status, 201, "{}", created.body);
     let library = Redrive::on(stage.store.clone());
     let charge = library.enqueue(Charge { card: REQUEST.into() }).metadata(REQUEST).await.unwrap().id();
@@ -75,19 +76,19 @@ async fn scene(stage: &Stage, writer: &str) -> [String; 2] {
         if job.id == charge {
             let value = format!("\"{REQUEST}\"").into_bytes();
             let step = Step { place: 0, name: "pay".parse().unwrap(), kind: StepKind::Done, value };
-            stage.store.remember(vec![Memory::new(job.lease(), step)]).await.unwrap();
+            stage.store.remember(vec![NewStep::new(job.lease(), step)]).await.unwrap();
         }
         kill(stage, &job).await;
     }
     [created.id().to_string(), charge.to_string()]
 }
 
-/// What every GET route answers to this key, about each of the ids, by route.
-async fn everything(stage: &Stage, key: &str, ids: &[String]) -> Vec<(String, String)> {
+/// The path and the response of every GET route, for each of the ids, as this key sees them.
+async fn get_every_route(stage: &Stage, key: &str, ids: &[String]) -> Vec<(String, String)> {
     let document = stage.get("/openapi.json").await.body;
     let mut answers = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
-        if !item.as_object().unwrap().contains_key("get") || path == "/events" {
+        if !item.as_object().unwrap().contains_key("get") || path == "/v1/events" {
             continue;
         }
         for id in ids {
@@ -99,7 +100,7 @@ async fn everything(stage: &Stage, key: &str, ids: &[String]) -> Vec<(String, St
                 .replace("{name}", "default")
                 .replace("{keyId}", id);
             assert!(!real.contains('{'), "{path} has a parameter that this test does not know");
-            let real = if path == "/origins/series" { format!("{real}?origin=x") } else { real };
+            let real = if path == "/v1/origins/series" { format!("{real}?origin=x") } else { real };
             let answer = stage.send("GET", &real, None, &[("authorization", key)]).await;
             answers.push((real, answer.body.to_string()));
         }
@@ -109,40 +110,40 @@ async fn everything(stage: &Stage, key: &str, ids: &[String]) -> Vec<(String, St
 }
 
 #[tokio::test]
-async fn a_key_that_may_not_see_bodies_is_shown_none_on_any_route() {
+async fn a_key_without_the_permission_sees_no_body_on_any_route() {
     let stage = Stage::open().await;
     let bearer = |key: String| format!("Bearer {key}");
     let admin = bearer(stage.key(None, Scope::Admin).await);
     let reader = bearer(stage.key(None, Scope::Read).await);
     let writer = bearer(stage.key(None, Scope::Write).await);
-    let ids = scene(&stage, &writer).await;
-    for (who, key) in [("read", &reader), ("write", &writer)] {
-        for (path, shown) in everything(&stage, key, &ids).await {
+    let ids = create_marked_jobs(&stage, &writer).await;
+    for (scope, key) in [("read", &reader), ("write", &writer)] {
+        for (path, shown) in get_every_route(&stage, key, &ids).await {
             for marker in [CREDENTIAL, REQUEST, RESPONSE] {
-                assert!(!shown.contains(marker), "GET {path} shows {marker} to a {who} key: {shown}");
+                assert!(!shown.contains(marker), "GET {path} shows {marker} to a {scope} key: {shown}");
             }
         }
     }
-    let answers = everything(&stage, &admin, &ids).await;
+    let answers = get_every_route(&stage, &admin, &ids).await;
     for (path, shown) in &answers {
         assert!(!shown.contains(CREDENTIAL), "GET {path} shows a credential: {shown}");
     }
     for marker in [REQUEST, RESPONSE] {
-        assert!(answers.iter().any(|(_, shown)| shown.contains(marker)), "an admin key sees {marker}");
+        assert!(answers.iter().any(|(_, shown)| shown.contains(marker)), "an admin key must see {marker}");
     }
 }
 
 #[tokio::test]
-async fn bodies_are_a_permission_of_their_own_and_what_is_hidden_says_so() {
+async fn bodies_need_their_own_permission_and_hidden_fields_are_marked_as_hidden() {
     let stage = Stage::open().await;
     let bearer = |key: String| format!("Bearer {key}");
     let with = bearer(stage.new_key(NewKey { bodies: true, ..NewKey::new("b", Scope::Read) }).await);
     let without = bearer(stage.key(None, Scope::Read).await);
     let writer = bearer(stage.key(None, Scope::Write).await);
-    let [task, job] = scene(&stage, &writer).await;
+    let [task, job] = create_marked_jobs(&stage, &writer).await;
     let get =
         async |key: &str, path: &str| stage.send("GET", path, None, &[("authorization", key)]).await.body;
-    let path = format!("/retry-tasks/{task}/attempts");
+    let path = format!("/v1/tasks/{task}/attempts");
     let (shown, hidden) = (get(&with, &path).await, get(&without, &path).await);
     assert_eq!(
         (&shown["items"][0]["responseExcerpt"], &shown["items"][0]["bodyHidden"]),
@@ -152,8 +153,8 @@ async fn bodies_are_a_permission_of_their_own_and_what_is_hidden_says_so() {
         (&hidden["items"][0]["responseExcerpt"], &hidden["items"][0]["bodyHidden"]),
         (&json!(null), &json!(true))
     );
-    assert_eq!(hidden["items"][0]["errorMessage"], "the target answered 503", "the error stays");
-    let path = format!("/jobs/{job}");
+    assert_eq!(hidden["items"][0]["errorMessage"], "the target answered 503", "the error is not hidden");
+    let path = format!("/v1/jobs/{job}");
     assert_eq!(get(&with, &path).await["payload"]["json"]["card"], REQUEST);
     let hidden = get(&without, &path).await;
     for field in ["payload", "metadata"] {
@@ -163,22 +164,26 @@ async fn bodies_are_a_permission_of_their_own_and_what_is_hidden_says_so() {
             "{hidden}"
         );
     }
-    let steps = get(&without, &format!("/jobs/{job}/steps")).await;
+    let steps = get(&without, &format!("/v1/jobs/{job}/steps")).await;
     assert_eq!(
         (&steps["items"][0]["name"], &steps["items"][0]["value"]["hidden"]),
         (&json!("pay"), &json!(true))
     );
-    // A search must not tell what is in a body.
+    // A search must not reveal the content of a body.
     for (key, found) in [(&with, 2), (&without, 0)] {
-        let listed = get(key, &format!("/jobs?text={REQUEST}")).await;
+        let listed = get(key, &format!("/v1/jobs?text={REQUEST}")).await;
         assert_eq!(listed["items"].as_array().unwrap().len(), found, "{listed}");
-        assert_eq!(get(key, &format!("/jobs/count?text={REQUEST}")).await["count"], found);
+        assert_eq!(get(key, &format!("/v1/jobs/count?text={REQUEST}")).await["count"], found);
     }
-    assert_eq!(get(&without, "/jobs/count?text=answered%20503").await["count"], 2, "errors are found");
+    assert_eq!(
+        get(&without, "/v1/jobs/count?text=answered%20503").await["count"],
+        2,
+        "a search finds texts in errors"
+    );
 }
 
 #[tokio::test]
-async fn what_creates_or_changes_a_task_masks_its_credentials_too() {
+async fn routes_that_create_or_change_a_task_mask_its_credentials() {
     let stage = Stage::open().await;
     let writer = format!("Bearer {}", stage.key(None, Scope::Write).await);
     let send = async |method: &str, path: &str, body: Option<Value>| {
@@ -188,52 +193,52 @@ async fn what_creates_or_changes_a_task_masks_its_credentials_too() {
         assert!(!shown.contains(CREDENTIAL), "{method} {path}: {shown}");
         answer.body
     };
-    let created = send("POST", "/retry-tasks", Some(task())).await;
+    let created = send("POST", "/v1/tasks", Some(task())).await;
     for name in HEADERS {
         assert_eq!(created["headers"][name], "***", "{created}");
     }
     assert_eq!(created["headers"]["X-Trace"], "plain");
-    let repeated = send("POST", "/retry-tasks", Some(task())).await;
-    assert_eq!(repeated["taskId"], created["taskId"], "the same request finds the same task");
-    send("POST", "/retry-tasks/batch", Some(json!({"items": [task(), task()]}))).await;
+    let repeated = send("POST", "/v1/tasks", Some(task())).await;
+    assert_eq!(repeated["taskId"], created["taskId"], "a repeated request returns the same task");
+    send("POST", "/v1/tasks/batch", Some(json!({"items": [task(), task()]}))).await;
     let id = created["taskId"].as_str().unwrap();
     for job in stage.claim().await {
         kill(&stage, &job).await;
     }
-    send("POST", &format!("/retry-tasks/{id}/redrive"), None).await;
-    send("POST", &format!("/jobs/{id}/pause"), None).await;
-    send("POST", &format!("/jobs/{id}/resume"), None).await;
-    send("DELETE", &format!("/retry-tasks/{id}"), None).await;
+    send("POST", &format!("/v1/tasks/{id}/redrive"), None).await;
+    send("POST", &format!("/v1/jobs/{id}/pause"), None).await;
+    send("POST", &format!("/v1/jobs/{id}/resume"), None).await;
+    send("POST", &format!("/v1/tasks/{id}/cancel"), None).await;
     let mut other = task();
     other["headers"]["Authorization"] = json!("Bearer another");
-    let conflict = stage.send("POST", "/retry-tasks", Some(other), &[("authorization", &writer)]).await;
-    assert_eq!(conflict.status, 422, "credentials are part of what makes a request the same");
+    let conflict = stage.send("POST", "/v1/tasks", Some(other), &[("authorization", &writer)]).await;
+    assert_eq!(conflict.status, 422, "the fingerprint of a request covers its credentials");
 }
 
 #[tokio::test]
-async fn events_show_no_body() {
+async fn events_contain_no_bodies_and_no_credentials() {
     let stage = Stage::open().await;
     let reader = format!("Bearer {}", stage.key(None, Scope::Read).await);
     let writer = format!("Bearer {}", stage.key(None, Scope::Write).await);
-    let request = Request::get("/events").header("authorization", &reader).body(Body::empty()).unwrap();
+    let request = Request::get("/v1/events").header("authorization", &reader).body(Body::empty()).unwrap();
     let answer = stage.api.router().oneshot(request).await.unwrap();
     let mut stream = answer.into_body().into_data_stream();
-    let [id, _] = scene(&stage, &writer).await;
-    stage.send("POST", &format!("/retry-tasks/{id}/redrive"), None, &[("authorization", &writer)]).await;
-    let mut heard = String::new();
-    while heard.matches("event: ").count() < 2 {
+    let [id, _] = create_marked_jobs(&stage, &writer).await;
+    stage.send("POST", &format!("/v1/tasks/{id}/redrive"), None, &[("authorization", &writer)]).await;
+    let mut received = String::new();
+    while received.matches("event: ").count() < 2 {
         let chunk = tokio::time::timeout(Duration::from_secs(20), stream.next()).await.expect("events");
-        heard += &String::from_utf8_lossy(&chunk.unwrap().unwrap());
+        received += &String::from_utf8_lossy(&chunk.unwrap().unwrap());
     }
     for marker in [CREDENTIAL, REQUEST, RESPONSE] {
-        assert!(!heard.contains(marker), "{heard}");
+        assert!(!received.contains(marker), "{received}");
     }
 }
 
 #[tokio::test]
 async fn credentials_are_encrypted_in_the_store() {
     let stage = Stage::open().await;
-    assert_eq!(stage.post("/retry-tasks", task()).await.status, 201);
+    assert_eq!(stage.post("/v1/tasks", task()).await.status, 201);
     let [job] = &stage.claim().await[..] else { panic!("one task") };
     assert!(!String::from_utf8_lossy(&job.payload).contains(CREDENTIAL));
     let mut call = Call::decode(&job.payload).unwrap();

@@ -1,21 +1,21 @@
-//! Metrics while several scrape them at the same time.
+//! Concurrent scrapes of the metrics.
 
 use redrive_core::State;
 use redrive_core::store::Stats;
 use redrive_server::metrics::{GateNumbers, Metrics};
 
-/// Each scrape has gates of its own, so a gauge that is missing or of another scrape shows.
+/// Each scrape passes its own gates, so that the test notices a missing gauge and a gauge of another scrape.
 #[test]
-fn concurrent_scrapes_see_all_of_their_own_gauges_and_no_others() {
+fn each_of_several_concurrent_scrapes_sees_exactly_its_own_gauges() {
     const SCRAPERS: usize = 8;
-    let (metrics, begin) = (Metrics::new(), std::sync::Barrier::new(SCRAPERS));
+    let (metrics, barrier) = (Metrics::new(), std::sync::Barrier::new(SCRAPERS));
     let gates_of = |scraper: usize| -> Vec<GateNumbers> {
         let origins = (0..20).map(|number| format!("http://scraper-{scraper}-gate-{number}:80"));
         origins.map(|origin| GateNumbers { origin, state: 2, limit: 1, in_flight: 0 }).collect()
     };
     let scrape = |scraper: usize| {
         let gates = gates_of(scraper);
-        begin.wait();
+        barrier.wait();
         for _ in 0..50 {
             let text = metrics.render(&Stats::default(), &gates);
             for gate in &gates {

@@ -1,5 +1,4 @@
-//! A million tasks in the store: every page of the console is answered within 200 ms.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+//! With a million tasks in the store, the service answers every page of the console within 200 ms.
 
 mod seed;
 
@@ -10,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use redrive_core::WorkerId;
-use redrive_delivery::Parts;
+use redrive_delivery::DeliveryParts;
 use redrive_delivery::bodies::Bodies;
 use redrive_delivery::gate::{GateRules, Gates};
 use redrive_delivery::secrets::{SecretKey, Vault};
@@ -22,18 +21,18 @@ use tower::ServiceExt as _;
 
 use seed::{Seeded, TASKS, seed};
 
-/// What an answer may take on the server's side.
-const ANSWER_WITHIN: Duration = Duration::from_millis(200);
-/// Each question is asked so many times; the median counts.
-const TIMES: usize = 5;
+/// The maximum time of a response, without the network.
+const RESPONSE_TIME_MAX: Duration = Duration::from_millis(200);
+/// How often each request is measured. The median counts.
+const REPETITIONS: usize = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_page_is_answered_in_time() {
+async fn every_page_is_answered_within_200_ms() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(folder.path().join("million.db"), Options::default()).unwrap());
     let gates = Arc::new(Gates::new(GateRules::default()));
     let vault = Arc::new(Vault::new(&SecretKey::from_base64(&format!("{}=", "A".repeat(43))).unwrap()));
-    let parts = Parts { bodies: Bodies::open("memory:").unwrap(), gates, vault };
+    let parts = DeliveryParts { bodies: Bodies::open("memory:").unwrap(), gates, vault };
     let node = WorkerId::new("node-1").unwrap();
     let closing = CancellationToken::new();
     let api = Api::open(store.clone(), parts, Access::OpenWithoutKeys, node, closing).await.unwrap();
@@ -42,21 +41,21 @@ async fn every_page_is_answered_in_time() {
     let began = Instant::now();
     let seeded = seed(&*store).await;
     println!("{TASKS} tasks in {:?}", began.elapsed());
-    api.write_down().await.unwrap();
+    api.save_node_state().await.unwrap();
 
     let mut slow = Vec::new();
     for path in pages(&seeded) {
         let took = median(&router, &path).await;
         println!("{:>6.1} ms  GET {path}", took.as_secs_f64() * 1_000.0);
-        if took > ANSWER_WITHIN {
+        if took > RESPONSE_TIME_MAX {
             slow.push((path, took));
         }
     }
-    assert!(slow.is_empty(), "slower than {ANSWER_WITHIN:?}: {slow:#?}");
-    check_that_it_is_right(&router, &seeded).await;
+    assert!(slow.is_empty(), "slower than {RESPONSE_TIME_MAX:?}: {slow:#?}");
+    check_results(&router, &seeded).await;
 }
 
-/// How jobs are narrowed.
+/// The filters of lists and counts.
 const FILTERS: [&str; 28] = [
     "state=pending",
     "state=retrying",
@@ -72,12 +71,12 @@ const FILTERS: [&str; 28] = [
     "state=succeeded&queue=rare",
     "policyId=default",
     "policyId=nobody",
-    "subject=https://target-1.example/",
-    "subject=https://nobody.example/",
+    "target=https://target-1.example/",
+    "target=https://nobody.example/",
     "idempotencyKey=key-7",
     "idempotencyKey=nobody",
-    "reason=NOT_RETRYABLE",
-    "reason=BODY_LOST",
+    "reason=not_retryable",
+    "reason=body_lost",
     "tenant=acme",
     "tenant=nobody",
     "text=needle",
@@ -88,74 +87,74 @@ const FILTERS: [&str; 28] = [
     "state=dead&finishedBefore=5",
 ];
 
-/// Pages that are asked for as they are.
-const PLAIN: [&str; 29] = [
-    "/jobs",
-    "/jobs?limit=1000",
-    "/jobs/count",
-    "/retry-tasks",
-    "/retry-tasks?text=needle",
-    "/retry-tasks?policyId=default",
-    "/retry-tasks?target=https://target-1.example/",
-    "/retry-tasks?reason=BODY_LOST",
-    "/dead-letters",
-    "/dead-letters?reason=BODY_LOST",
-    "/dead-letters?target=https://target-1.example/",
-    "/dead-letters?policyId=nobody",
-    "/dead-letters/groups",
-    "/overview",
-    "/series",
-    "/series?span=day",
-    "/origins",
-    "/origins/series?origin=http://target-1.example:443",
-    "/nodes",
-    "/queues",
-    "/schedules",
-    "/operations",
-    "/retry-policies",
-    "/retry-policies/default",
-    "/keys",
-    "/signing-secrets",
-    "/me",
+/// Pages without one of [`FILTERS`] and without a cursor.
+const PAGES: [&str; 29] = [
+    "/v1/jobs",
+    "/v1/jobs?limit=1000",
+    "/v1/jobs/count",
+    "/v1/tasks",
+    "/v1/tasks?text=needle",
+    "/v1/tasks?policyId=default",
+    "/v1/tasks?target=https://target-1.example/",
+    "/v1/tasks?reason=body_lost",
+    "/v1/dead-letters",
+    "/v1/dead-letters?reason=body_lost",
+    "/v1/dead-letters?target=https://target-1.example/",
+    "/v1/dead-letters?policyId=nobody",
+    "/v1/dead-letters/groups",
+    "/v1/overview",
+    "/v1/series",
+    "/v1/series?span=day",
+    "/v1/origins",
+    "/v1/origins/series?origin=http://target-1.example:443",
+    "/v1/nodes",
+    "/v1/queues",
+    "/v1/schedules",
+    "/v1/operations",
+    "/v1/policies",
+    "/v1/policies/default",
+    "/v1/keys",
+    "/v1/signing-secrets",
+    "/v1/me",
     "/metrics",
     "/readyz",
 ];
 
-/// The pages in the forms in which people ask for them.
+/// The pages, with filters and cursors.
 fn pages(seeded: &Seeded) -> Vec<String> {
     let deep = format!("j{}", seeded.middle.0.simple());
     let mut filters: Vec<String> = FILTERS.map(str::to_owned).into();
     filters.push(format!("createdAfter={}", seeded.recently));
     filters.push(format!("state=dead&finishedAfter={}", seeded.recently));
-    let mut paths: Vec<String> = PLAIN.map(str::to_owned).into();
+    let mut paths: Vec<String> = PAGES.map(str::to_owned).into();
     for filter in &filters {
-        paths.push(format!("/jobs?{filter}"));
-        paths.push(format!("/jobs?{filter}&cursor={deep}"));
-        paths.push(format!("/jobs/count?{filter}"));
+        paths.push(format!("/v1/jobs?{filter}"));
+        paths.push(format!("/v1/jobs?{filter}&cursor={deep}"));
+        paths.push(format!("/v1/jobs/count?{filter}"));
     }
-    for status in ["PENDING", "IN_FLIGHT", "SUCCEEDED", "EXHAUSTED", "CANCELLED"] {
-        paths.push(format!("/retry-tasks?status={status}"));
-        paths.push(format!("/retry-tasks?status={status}&cursor={deep}&limit=100"));
+    for state in ["pending", "running", "succeeded", "dead", "cancelled"] {
+        paths.push(format!("/v1/tasks?state={state}"));
+        paths.push(format!("/v1/tasks?state={state}&cursor={deep}&limit=100"));
     }
     for part in ["", "/attempts", "/why"] {
-        paths.push(format!("/jobs/{}{part}", seeded.middle));
-        paths.push(format!("/retry-tasks/{}{part}", seeded.middle));
+        paths.push(format!("/v1/jobs/{}{part}", seeded.middle));
+        paths.push(format!("/v1/tasks/{}{part}", seeded.middle));
     }
-    paths.push(format!("/jobs/{}/steps", seeded.middle));
-    paths.push(format!("/jobs?cursor={deep}"));
+    paths.push(format!("/v1/jobs/{}/steps", seeded.middle));
+    paths.push(format!("/v1/jobs?cursor={deep}"));
     paths
 }
 
 async fn median(router: &Router, path: &str) -> Duration {
     let mut took = Vec::new();
-    for _ in 0..TIMES {
+    for _ in 0..REPETITIONS {
         let began = Instant::now();
         let (status, body) = get(router, path).await;
         took.push(began.elapsed());
         assert_eq!(status, 200, "{path}: {body}");
     }
     took.sort_unstable();
-    took[TIMES / 2]
+    took[REPETITIONS / 2]
 }
 
 async fn get(router: &Router, path: &str) -> (u16, Value) {
@@ -166,26 +165,26 @@ async fn get(router: &Router, path: &str) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
 
-/// Quick answers must be right ones too.
-async fn check_that_it_is_right(router: &Router, seeded: &Seeded) {
+/// Checks that the responses are also correct.
+async fn check_results(router: &Router, seeded: &Seeded) {
     for (path, count) in [
-        ("/jobs/count", TASKS as u64),
-        ("/jobs/count?state=cancelled", seeded.cancelled),
-        ("/jobs/count?state=running", seeded.running),
-        ("/jobs/count?state=running&kind=delivery", seeded.running),
-        ("/jobs/count?state=cancelled&tenant=acme", seeded.cancelled),
-        ("/jobs/count?idempotencyKey=key-7", 1),
+        ("/v1/jobs/count", TASKS as u64),
+        ("/v1/jobs/count?state=cancelled", seeded.cancelled),
+        ("/v1/jobs/count?state=running", seeded.running),
+        ("/v1/jobs/count?state=running&kind=delivery", seeded.running),
+        ("/v1/jobs/count?state=cancelled&tenant=acme", seeded.cancelled),
+        ("/v1/jobs/count?idempotencyKey=key-7", 1),
     ] {
         assert_eq!(get(router, path).await.1, json!({"count": count, "atLeast": false}), "{path}");
     }
-    // What is rare and old is found by going on.
-    for (filter, wanted) in
+    // Rare and old jobs are found by following the cursors.
+    for (filter, expected) in
         [("queue=rare", seeded.rare), ("tenant=acme", seeded.cancelled), ("queue=rare&text=needle", 1)]
     {
         let (mut found, mut cursor, mut calls) = (0, String::new(), 0);
         let began = Instant::now();
         loop {
-            let (status, page) = get(router, &format!("/jobs?{filter}{cursor}")).await;
+            let (status, page) = get(router, &format!("/v1/jobs?{filter}{cursor}")).await;
             assert_eq!(status, 200, "{page}");
             calls += 1;
             found += page["items"].as_array().unwrap().len() as u64;
@@ -194,11 +193,11 @@ async fn check_that_it_is_right(router: &Router, seeded: &Seeded) {
                 None => break,
             }
         }
-        println!("{filter}: {found} found among {TASKS} by {calls} calls in {:?}", began.elapsed());
-        assert_eq!(found, wanted, "{filter}");
+        println!("{filter}: found {found} of {TASKS} jobs with {calls} calls in {:?}", began.elapsed());
+        assert_eq!(found, expected, "{filter}");
     }
-    let nodes = get(router, "/nodes").await.1;
-    let held: u64 =
+    let nodes = get(router, "/v1/nodes").await.1;
+    let leases: u64 =
         nodes["items"].as_array().unwrap().iter().map(|node| node["leases"].as_u64().unwrap()).sum();
-    assert_eq!((held, &nodes["complete"]), (seeded.running, &json!(true)));
+    assert_eq!((leases, &nodes["complete"]), (seeded.running, &json!(true)));
 }

@@ -1,13 +1,14 @@
-//! A service on a real socket with limits of the test's choice, and clients that write bytes as they please.
+//! A service on a real socket with configurable limits, and clients that write raw bytes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Outcome;
-use redrive_server::keys::{self, NewKey, Scope};
+use redrive_server::keys::{self, NewKey};
 use redrive_server::{Config, ListenLimits, Roles, Service};
 use redrive_store_sqlite::SqliteStore;
+use redrive_wire::Scope;
 use redrive_worker::Context;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,9 +18,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::stage::parts;
 
-/// More than anything here needs on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// A limit that a test waits for.
+/// The timeout of every wait in these tests. It is long enough for a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// A limit of the listener that a test waits for.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
 async fn done(_: Context) -> Outcome {
@@ -27,18 +28,18 @@ async fn done(_: Context) -> Outcome {
 }
 
 /// A service that listens on loopback until it is dropped.
-pub(crate) struct Listening {
+pub(crate) struct ListeningService {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<SqliteStore>,
     _closing: DropGuard,
 }
 
-impl Listening {
+impl ListeningService {
     pub(crate) async fn start(limits: ListenLimits) -> Self {
         Self::on(Arc::new(SqliteStore::open_in_memory().unwrap()), limits).await
     }
 
-    /// The same with an admin key.
+    /// Starts a service that has an admin key.
     pub(crate) async fn with_key(limits: ListenLimits) -> (Self, String) {
         let store = Arc::new(SqliteStore::open_in_memory().unwrap());
         let key = admin_key(&store).await;
@@ -71,21 +72,19 @@ impl Listening {
         Client(socket.connect(self.address).await.unwrap())
     }
 
-    /// What a new client at 127.0.0.1 gets.
+    /// Sends a request on a new connection from 127.0.0.1.
     pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         self.connect().await.ask("GET", path, &[], b"").await
     }
 
-    /// Asks until the answer has this status.
+    /// Repeats a request until the response has this status.
     pub(crate) async fn get_until(&self, path: &str, status: u16) {
         let asking = async {
             while self.get(path).await.status != status {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, asking)
-            .await
-            .unwrap_or_else(|_| panic!("GET {path} is never answered with {status}"));
+        timeout(TIMEOUT, asking).await.unwrap_or_else(|_| panic!("GET {path} did not return {status}"));
     }
 }
 
@@ -94,7 +93,7 @@ pub(crate) async fn admin_key(store: &SqliteStore) -> String {
     keys::create(store, new, Default::default()).await.unwrap().1
 }
 
-/// What a client was answered.
+/// An HTTP response as the client received it.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
@@ -111,14 +110,15 @@ impl HttpAnswer {
         })
     }
 
-    /// Status and code of a problem.
+    /// The status and the code of a problem.
     pub(crate) fn problem(&self) -> (u16, String) {
-        let body: Value = serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no problem: {self:?}"));
+        let body: Value = serde_json::from_str(&self.body)
+            .unwrap_or_else(|_| panic!("the body is not a problem: {self:?}"));
         (self.status, body["code"].as_str().unwrap_or_default().to_owned())
     }
 }
 
-/// One connection.
+/// A connection to the service.
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
@@ -126,7 +126,7 @@ impl Client {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Sends a whole request, and reads its answer.
+    /// Sends a whole request and reads the response.
     pub(crate) async fn ask(
         &mut self,
         method: &str,
@@ -135,7 +135,7 @@ impl Client {
         body: &[u8],
     ) -> HttpAnswer {
         self.begin(method, path, headers, body.len()).await;
-        // A server that has answered already may take no more.
+        // The server may have answered and closed the connection before it read the whole body.
         let _ = self.0.write_all(body).await;
         self.answer().await
     }
@@ -152,9 +152,9 @@ impl Client {
         self.write((head + "\r\n").as_bytes()).await;
     }
 
-    /// Reads one answer that has a Content-Length.
+    /// Reads one response. Its body must have a Content-Length.
     pub(crate) async fn answer(&mut self) -> HttpAnswer {
-        timeout(PATIENCE, self.read_answer()).await.expect("an answer")
+        timeout(TIMEOUT, self.read_answer()).await.expect("a response")
     }
 
     async fn read_answer(&mut self) -> HttpAnswer {
@@ -163,7 +163,7 @@ impl Client {
             if let Some(end) = read.windows(4).position(|window| window == b"\r\n\r\n") {
                 break end + 4;
             }
-            self.more(&mut read).await;
+            self.read_more(&mut read).await;
         };
         let head = String::from_utf8_lossy(&read[..end]).into_owned();
         let status =
@@ -171,22 +171,22 @@ impl Client {
         let mut got = HttpAnswer { status, head, body: String::new() };
         let length: usize = got.header("content-length").map_or(0, |length| length.parse().unwrap());
         while read.len() < end + length {
-            self.more(&mut read).await;
+            self.read_more(&mut read).await;
         }
         got.body = String::from_utf8_lossy(&read[end..end + length]).into_owned();
         got
     }
 
-    async fn more(&mut self, read: &mut Vec<u8>) {
+    async fn read_more(&mut self, read: &mut Vec<u8>) {
         let count = self.0.read_buf(read).await.unwrap();
         assert!(count > 0, "the connection ended: {:?}", String::from_utf8_lossy(read));
     }
 
-    /// Waits for the server to close the connection; returns what it said before.
-    pub(crate) async fn closed(&mut self, what: &str) -> String {
+    /// Waits until the server closes the connection, and returns what it sent before.
+    pub(crate) async fn wait_until_closed(&mut self, what: &str) -> String {
         let mut rest = Vec::new();
-        let ended = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await;
-        // A connection that is reset is closed too.
+        let ended = timeout(TIMEOUT, self.0.read_to_end(&mut rest)).await;
+        // A reset also closes the connection.
         let _ = ended.unwrap_or_else(|_| panic!("{what}: the connection is still open"));
         String::from_utf8_lossy(&rest).into_owned()
     }

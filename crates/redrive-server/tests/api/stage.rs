@@ -1,4 +1,4 @@
-//! A router on a store in memory, and short ways to call it and to play the worker.
+//! The fixture of the API tests: one node on an in-memory store, with methods that call its routes and act as its worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,22 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use redrive_core::store::{ClaimRequest, Settled, Settlement, Store};
-use redrive_core::{Entry, Job, JobId, Reason, Tenant, Timestamp, Verdict, WorkerId};
-use redrive_delivery::Parts;
+use redrive_core::store::{ClaimRequest, SettleResult, Settlement, Store};
+use redrive_core::{AttemptReport, Job, JobId, Reason, Tenant, Timestamp, Verdict, WorkerId};
+use redrive_delivery::DeliveryParts;
 use redrive_delivery::bodies::Bodies;
-use redrive_delivery::gate::{Admission, GateRules, Gates, Signal, Turn};
+use redrive_delivery::gate::{AttemptKind, EnterResult, GateRules, Gates, OriginHealth};
 use redrive_delivery::secrets::{SecretKey, Vault};
-use redrive_server::keys::{self, NewKey, Scope};
+use redrive_server::keys::{self, NewKey};
 use redrive_server::{Access, Api};
 use redrive_store_sqlite::SqliteStore;
+use redrive_wire::Scope;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+/// One node on an in-memory SQLite store. It has no worker: a test claims and settles the jobs itself.
 pub(crate) struct Stage {
     pub(crate) api: Arc<Api>,
     pub(crate) store: Arc<SqliteStore>,
@@ -28,6 +30,7 @@ pub(crate) struct Stage {
     router: Router,
 }
 
+/// The response of a route.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
@@ -39,7 +42,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Status, code and field of a problem.
+    /// The status, the code and the field of a problem.
     pub(crate) fn problem(&self) -> (u16, &str, Option<&str>) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.body);
         assert_eq!(self.body["status"], self.status);
@@ -51,8 +54,8 @@ impl Answer {
     }
 }
 
-pub(crate) fn parts() -> Parts {
-    Parts {
+pub(crate) fn parts() -> DeliveryParts {
+    DeliveryParts {
         bodies: Bodies::open("memory:").unwrap(),
         gates: Arc::new(Gates::new(GateRules::default())),
         vault: Arc::new(Vault::new(&SecretKey::from_base64(&format!("{}=", "A".repeat(43))).unwrap())),
@@ -60,6 +63,7 @@ pub(crate) fn parts() -> Parts {
 }
 
 impl Stage {
+    /// A node without keys on a new store.
     pub(crate) async fn open() -> Self {
         Self::on(Arc::new(SqliteStore::open_in_memory().unwrap()), Access::OpenWithoutKeys).await
     }
@@ -131,28 +135,30 @@ impl Stage {
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    /// Lets calls to an origin fail until its gate closes.
-    pub(crate) fn close_gate(&self, origin: &str) {
+    /// Reports failed calls to an origin until its gate is blocked.
+    pub(crate) fn block_gate(&self, origin: &str) {
         let now = Instant::now();
-        while let Admission::Go(permit) = self.gates.enter(origin, "/", Turn::First, now, &mut || 0.5) {
-            permit.leave(Signal::Struggle(None), Duration::from_millis(1), now);
+        while let EnterResult::Admitted(permit) =
+            self.gates.enter(origin, "/", AttemptKind::First, now, &mut || 0.5)
+        {
+            permit.report(OriginHealth::Struggling(None), Duration::from_millis(1), now);
         }
     }
 
-    /// A task that is due at once.
+    /// Creates a task that is due at once.
     pub(crate) async fn task(&self) -> JobId {
-        let created = self.post("/retry-tasks", json!({"targetUrl": "http://example.com/hook"})).await;
+        let created = self.post("/v1/tasks", json!({"target": "http://example.com/hook"})).await;
         assert_eq!(created.status, 201, "{}", created.body);
         created.id()
     }
 
-    /// A key; a tenant's, if one is named. It does not see bodies, unless its scope is admin.
+    /// Creates a key, bound to `tenant` if there is one. Only a key with scope admin sees bodies.
     pub(crate) async fn key(&self, tenant: Option<&str>, scope: Scope) -> String {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
         self.new_key(NewKey { tenant, ..NewKey::new("test", scope) }).await
     }
 
-    /// A key, after the admin key that every store with keys has.
+    /// Creates a key. On a store without keys, it first creates the admin key that must be the first one.
     pub(crate) async fn new_key(&self, new: NewKey) -> String {
         let at = Timestamp::from_ms(1);
         if keys::list(&*self.store, None, 1).await.unwrap().is_empty() {
@@ -161,7 +167,7 @@ impl Stage {
         keys::create(&*self.store, new, at).await.unwrap().1
     }
 
-    /// Claims what is due.
+    /// Claims all due jobs.
     pub(crate) async fn claim(&self) -> Vec<Job> {
         let request = ClaimRequest {
             worker: WorkerId::new("w1").unwrap(),
@@ -173,15 +179,15 @@ impl Stage {
         self.store.claim(request).await.unwrap().jobs
     }
 
-    /// Settles a claimed job as a worker would.
+    /// Settles a claimed job like a worker whose attempt got status 503.
     pub(crate) async fn settle(&self, job: &Job, verdict: Verdict) {
         let detail = json!({"phase": "ANSWERED", "status": 503, "excerpt": "busy"});
         self.settle_with(job, verdict, "failed", &detail).await;
     }
 
-    /// The same with this outcome and this evidence.
+    /// Settles a claimed job with this outcome and this evidence.
     pub(crate) async fn settle_with(&self, job: &Job, verdict: Verdict, outcome: &str, detail: &Value) {
-        let entry = Entry {
+        let entry = AttemptReport {
             run: job.run,
             attempt: job.attempt,
             started_at: job.started_at.unwrap(),
@@ -196,18 +202,18 @@ impl Stage {
             entry: Some(entry),
             ..Settlement::new(job.lease(), verdict)
         };
-        let answers = self.store.settle(vec![settlement]).await.unwrap();
-        assert!(matches!(answers[..], [Settled::Applied(_)]), "{answers:?}");
+        let results = self.store.settle(vec![settlement]).await.unwrap();
+        assert!(matches!(results[..], [SettleResult::Applied(_)]), "{results:?}");
     }
 
-    /// Ends what is due as dead.
+    /// Claims all due jobs and settles them as dead.
     pub(crate) async fn kill(&self) {
         for job in self.claim().await {
             self.settle(&job, Verdict::DeadLetter(Reason::NotRetryable)).await;
         }
     }
 
-    /// Ends what is due well.
+    /// Claims all due jobs and settles them as succeeded.
     pub(crate) async fn complete(&self) {
         for job in self.claim().await {
             self.settle(&job, Verdict::Complete(None)).await;

@@ -1,45 +1,48 @@
-//! Two tenants try each other's ids on every route that the document lists, so that a new route cannot be forgotten.
+//! Isolation of tenants: a tenant tries the ids of another tenant on every route of the OpenAPI document, so that new routes are
+//! covered too.
 
-use redrive_server::keys::Scope;
+use redrive_wire::Scope;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// Routes that all tenants share: a bound key may not use them.
-const SHARED: [&str; 15] = [
-    "POST /retry-policies",
-    "PUT /retry-policies/{policyId}",
-    "DELETE /retry-policies/{policyId}",
-    "GET /origins",
-    "GET /origins/series",
-    "GET /nodes",
-    "GET /queues",
-    "POST /queues/{name}/pause",
-    "POST /queues/{name}/resume",
-    "PUT /queues/{name}/quota",
-    "DELETE /queues/{name}/quota",
+/// Routes that affect all tenants. A key that is bound to a tenant may not use them.
+const SHARED: [&str; 16] = [
+    "POST /v1/policies",
+    "PUT /v1/policies/{policyId}",
+    "DELETE /v1/policies/{policyId}",
+    "GET /v1/origins",
+    "GET /v1/origins/series",
+    "GET /v1/nodes",
+    "GET /v1/queues",
+    "POST /v1/queues/{name}/pause",
+    "POST /v1/queues/{name}/resume",
+    "GET /v1/queues/{name}/limits",
+    "PUT /v1/queues/{name}/limits",
+    "DELETE /v1/queues/{name}/limits",
     "GET /metrics",
-    "POST /schedules/{name}/pause",
-    "POST /schedules/{name}/resume",
-    "POST /schedules/{name}/run-now",
+    "POST /v1/schedules/{name}/pause",
+    "POST /v1/schedules/{name}/resume",
+    "POST /v1/schedules/{name}/run-now",
 ];
-/// Routes whose answer is the same for everyone.
+/// Routes whose response is the same for every caller.
 const SAME_FOR_ALL: [&str; 7] = [
-    "GET /retry-policies",
-    "GET /retry-policies/{policyId}",
-    "POST /retry-policies/preview",
+    "GET /v1/policies",
+    "GET /v1/policies/{policyId}",
+    "POST /v1/policies/preview",
     "GET /healthz",
     "GET /readyz",
     "GET /openapi.json",
     "GET /docs",
 ];
-/// Routes that make a name of their own: the same name of another tenant is another thing.
-const OWN_NAMESPACE: [&str; 1] = ["PUT /signing-secrets/{name}"];
-/// Routes that act on what the request itself is sent with, and not with a key.
-const OF_THE_REQUEST: [&str; 1] = ["DELETE /sessions/current"];
+/// Routes that create a name within the tenant. Another tenant can use the same name for something else.
+const OWN_NAMESPACE: [&str; 1] = ["PUT /v1/signing-secrets/{name}"];
+/// Routes that act on the session of the request. They return 404 to a request with a key.
+const SESSION_ONLY: [&str; 1] = ["DELETE /v1/sessions/current"];
 /// Streams without an end.
-const ENDLESS: [&str; 1] = ["GET /events"];
+const ENDLESS: [&str; 1] = ["GET /v1/events"];
 
+/// The ids of everything that a tenant owns.
 struct Owned {
     task: String,
     key_id: String,
@@ -48,33 +51,34 @@ struct Owned {
     body_ref: String,
 }
 
-async fn own(stage: &Stage, key: &str) -> Owned {
+/// Creates one of each thing that a tenant can own.
+async fn create_owned(stage: &Stage, key: &str) -> Owned {
     let send = async |method: &str, path: &str, body: Option<Value>| {
         let answer = stage.send(method, path, body, &[("authorization", key)]).await;
         assert!(answer.status < 300, "{method} {path}: {}", answer.body);
         answer.body
     };
-    let task = send("POST", "/retry-tasks", Some(json!({"targetUrl": "http://mine.example/"}))).await;
-    let made = send("POST", "/keys", Some(json!({"name": "mine"}))).await;
-    let operation = send("POST", "/dead-letters/redrive", Some(json!({}))).await;
-    send("PUT", "/signing-secrets/mine", Some(json!({}))).await;
-    let body = send("PUT", "/bodies", None).await;
+    let task = send("POST", "/v1/tasks", Some(json!({"target": "http://mine.example/"}))).await;
+    let made = send("POST", "/v1/keys", Some(json!({"name": "mine"}))).await;
+    let operation = send("POST", "/v1/operations", Some(json!({"kind": "redrive"}))).await;
+    send("PUT", "/v1/signing-secrets/owned-secret", Some(json!({}))).await;
+    let body = send("PUT", "/v1/bodies", None).await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     Owned {
         task: text(&task["taskId"]),
         key_id: text(&made["keyId"]),
         operation: text(&operation["operationId"]),
-        secret: "mine".into(),
+        secret: "owned-secret".into(),
         body_ref: text(&body["bodyRef"]),
     }
 }
 
 #[tokio::test]
-async fn nobody_sees_or_touches_what_is_anothers() {
+async fn a_tenant_can_neither_see_nor_change_anything_of_another() {
     let stage = Stage::open().await;
     let admin = async |tenant| format!("Bearer {}", stage.key(Some(tenant), Scope::Admin).await);
     let (ours, theirs) = (admin("ours").await, admin("theirs").await);
-    let owned = own(&stage, &ours).await;
+    let owned = create_owned(&stage, &ours).await;
     let secrets = [&owned.task, &owned.key_id, &owned.operation, &owned.secret, &owned.body_ref];
     let document = stage.get("/openapi.json").await.body;
     let mut tried = 0;
@@ -86,7 +90,7 @@ async fn nobody_sees_or_touches_what_is_anothers() {
             }
             tried += 1;
             let own_name = OWN_NAMESPACE.contains(&route.as_str());
-            let name = if path.starts_with("/queues") { "default" } else { &owned.secret };
+            let name = if path.starts_with("/v1/queues") { "default" } else { &owned.secret };
             let real = path
                 .replace("{taskId}", &owned.task)
                 .replace("{jobId}", &owned.task)
@@ -96,51 +100,53 @@ async fn nobody_sees_or_touches_what_is_anothers() {
                 .replace("{name}", if own_name { "another" } else { name });
             assert!(!real.contains('{'), "{route} has a parameter that this test does not know");
             let body = body_of(&route, &owned);
-            let real = if route == "GET /origins/series" { format!("{real}?origin=x") } else { real };
+            let real = if route == "GET /v1/origins/series" { format!("{real}?origin=x") } else { real };
             let answer = stage.send(&method, &real, body, &[("authorization", &theirs)]).await;
             let shown = answer.body.to_string();
             if SHARED.contains(&route.as_str()) {
                 assert_eq!(answer.status, 403, "{route}: {shown}");
             } else if SAME_FOR_ALL.contains(&route.as_str()) || own_name {
                 assert!(answer.status < 300, "{route}: {shown}");
-            } else if path.contains('{') || OF_THE_REQUEST.contains(&route.as_str()) {
+            } else if path.contains('{') || SESSION_ONLY.contains(&route.as_str()) {
                 assert_eq!(answer.status, 404, "{route}: {shown}");
-            } else if route == "POST /retry-tasks" {
-                assert_eq!(answer.problem(), (422, "UNKNOWN_BODY", Some("bodyRef")), "another's body");
+            } else if route == "POST /v1/tasks" {
+                assert_eq!(
+                    answer.problem(),
+                    (422, "unknown_body", Some("bodyRef")),
+                    "a body of another tenant"
+                );
             } else {
                 assert!(answer.status < 300, "{route}: {shown}");
                 let leaked =
                     secrets.iter().filter(|_| method == "GET").find(|id| shown.contains(id.as_str()));
-                assert_eq!(leaked, None, "{route} shows what is another's: {shown}");
+                assert_eq!(leaked, None, "{route} shows an id of another tenant: {shown}");
             }
         }
     }
     assert!(tried > 30, "only {tried} routes were tried");
-    for path in [format!("/retry-tasks/{}", owned.task), format!("/operations/{}", owned.operation)] {
+    for path in [format!("/v1/tasks/{}", owned.task), format!("/v1/operations/{}", owned.operation)] {
         let still = stage.send("GET", &path, None, &[("authorization", &ours)]).await;
-        assert_eq!(still.status, 200, "{path} is as it was");
-        assert_ne!(still.body["status"], "CANCELLED");
-        assert_ne!(still.body["state"], "STOPPED");
+        assert_eq!(still.status, 200, "{path} still exists");
+        assert_ne!(still.body["state"], "cancelled");
     }
-    let keys = stage.send("GET", "/keys", None, &[("authorization", &ours)]).await.body;
+    let keys = stage.send("GET", "/v1/keys", None, &[("authorization", &ours)]).await.body;
     assert!(keys.to_string().contains(&owned.key_id));
-    let secrets = stage.send("GET", "/signing-secrets", None, &[("authorization", &ours)]).await.body;
-    assert!(secrets.to_string().contains("mine"));
+    let secrets = stage.send("GET", "/v1/signing-secrets", None, &[("authorization", &ours)]).await.body;
+    assert!(secrets.to_string().contains("owned-secret"));
 }
 
-/// A list stops after so many jobs that it looked at, whoever they belong to; none of that may show.
+/// A list ends after a bounded number of examined jobs, which includes the jobs of other tenants. The response must not reveal it.
 #[tokio::test]
-async fn a_tenant_learns_nothing_of_how_many_jobs_others_have() {
+async fn responses_do_not_reveal_how_many_jobs_other_tenants_have() {
     let (quiet, busy) = (Stage::open().await, Stage::open().await);
-    let mut seen = Vec::new();
+    let mut responses = Vec::new();
     for (stage, others) in [(&quiet, 0), (&busy, 300)] {
         let ours = format!("Bearer {}", stage.key(Some("ours"), Scope::Read).await);
         let admin = format!("Bearer {}", stage.key(None, Scope::Admin).await);
         let create = async |tenant: &str, count: usize| {
-            let items = vec![json!({"targetUrl": "http://x.example/", "body": "needle"}); count.max(1)];
+            let items = vec![json!({"target": "http://x.example/", "body": "needle"}); count.max(1)];
             let headers = [("authorization", admin.as_str()), ("redrive-tenant", tenant)];
-            let answer =
-                stage.send("POST", "/retry-tasks/batch", Some(json!({"items": items})), &headers).await;
+            let answer = stage.send("POST", "/v1/tasks/batch", Some(json!({"items": items})), &headers).await;
             assert_eq!(answer.status, 200, "{}", answer.body);
             answer.body["items"]
                 .as_array()
@@ -154,15 +160,15 @@ async fn a_tenant_learns_nothing_of_how_many_jobs_others_have() {
         create("ours", 2).await;
         let mut numbers = Vec::new();
         for path in [
-            "/retry-tasks?limit=3",
-            "/jobs?limit=3",
-            "/jobs?state=pending&limit=3",
-            "/jobs?state=dead",
-            "/jobs?text=http",
-            "/jobs/count",
-            "/jobs/count?text=http",
-            "/dead-letters",
-            "/dead-letters/groups",
+            "/v1/tasks?limit=3",
+            "/v1/jobs?limit=3",
+            "/v1/jobs?state=pending&limit=3",
+            "/v1/jobs?state=dead",
+            "/v1/jobs?text=http",
+            "/v1/jobs/count",
+            "/v1/jobs/count?text=http",
+            "/v1/dead-letters",
+            "/v1/dead-letters/groups",
         ] {
             let answer = stage.send("GET", path, None, &[("authorization", &ours)]).await;
             assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -174,7 +180,7 @@ async fn a_tenant_learns_nothing_of_how_many_jobs_others_have() {
             let body = &answer.body;
             numbers.push((
                 path,
-                body["lookedAt"].clone(),
+                body["examined"].clone(),
                 body["count"].clone(),
                 body["items"].as_array().map(Vec::len),
             ));
@@ -185,33 +191,33 @@ async fn a_tenant_learns_nothing_of_how_many_jobs_others_have() {
                 assert_eq!(rest.body["items"].as_array().map(Vec::len), Some(2), "{path}: {}", rest.body);
             }
         }
-        seen.push(numbers);
+        responses.push(numbers);
     }
-    assert_eq!(seen[0], seen[1], "what a tenant is shown depends on how many jobs others have");
+    assert_eq!(responses[0], responses[1], "a response depends on the number of jobs of other tenants");
 }
 
-/// A look may stop at another tenant's job: its id must not be the cursor.
+/// A search may stop at a job of another tenant. The cursor must not contain the id of that job.
 #[tokio::test]
 async fn a_cursor_does_not_name_the_job_of_another_tenant() {
     let stage = Stage::open().await;
     let ours = format!("Bearer {}", stage.key(Some("ours"), Scope::Read).await);
     let theirs = format!("Bearer {}", stage.key(Some("theirs"), Scope::Write).await);
-    let items = vec![json!({"targetUrl": "http://x.example/"}); 1000];
+    let items = vec![json!({"target": "http://x.example/"}); 1000];
     let mut ids = Vec::new();
     for _ in 0..3 {
         let body = Some(json!({"items": items}));
-        let made = stage.send("POST", "/retry-tasks/batch", body, &[("authorization", &theirs)]).await.body;
+        let made = stage.send("POST", "/v1/tasks/batch", body, &[("authorization", &theirs)]).await.body;
         let made = made["items"].as_array().unwrap().iter();
         ids.extend(made.map(|item| item["task"]["taskId"].as_str().unwrap().replace('-', "")));
     }
-    let mut path = "/jobs?limit=5".to_owned();
+    let mut path = "/v1/jobs?limit=5".to_owned();
     for _ in 0..50 {
         let page = stage.send("GET", &path, None, &[("authorization", &ours)]).await.body;
-        assert_eq!((&page["items"], &page["lookedAt"]), (&json!([]), &json!(0)), "{page}");
+        assert_eq!((&page["items"], &page["examined"]), (&json!([]), &json!(0)), "{page}");
         let shown = page.to_string();
         assert!(!ids.iter().any(|id| shown.contains(id.as_str())), "{shown}");
         match page["nextCursor"].as_str() {
-            Some(cursor) => path = format!("/jobs?limit=5&cursor={cursor}"),
+            Some(cursor) => path = format!("/v1/jobs?limit=5&cursor={cursor}"),
             None => return,
         }
     }
@@ -220,13 +226,13 @@ async fn a_cursor_does_not_name_the_job_of_another_tenant() {
 
 fn body_of(route: &str, owned: &Owned) -> Option<Value> {
     match route {
-        "POST /retry-tasks" => Some(json!({"targetUrl": "http://x.example/", "bodyRef": owned.body_ref})),
-        "POST /retry-tasks/batch" => Some(json!({"items": [{"targetUrl": "http://x.example/"}]})),
-        "POST /jobs/{jobId}/signals" => Some(json!({"name": "x"})),
-        "POST /keys" => Some(json!({"name": "theirs"})),
-        "POST /retry-policies/replay" => Some(json!({"policy": {}})),
-        "POST /operations" => Some(json!({"kind": "CANCEL"})),
-        "POST /retry-policies" => Some(json!({"policyId": "p"})),
+        "POST /v1/tasks" => Some(json!({"target": "http://x.example/", "bodyRef": owned.body_ref})),
+        "POST /v1/tasks/batch" => Some(json!({"items": [{"target": "http://x.example/"}]})),
+        "POST /v1/jobs/{jobId}/signals" => Some(json!({"name": "x"})),
+        "POST /v1/keys" => Some(json!({"name": "theirs"})),
+        "POST /v1/policies/replay" => Some(json!({"policy": {}})),
+        "POST /v1/operations" => Some(json!({"kind": "cancel"})),
+        "POST /v1/policies" => Some(json!({"policyId": "p"})),
         route if route.starts_with("GET") || route.starts_with("DELETE") => None,
         _ => Some(json!({})),
     }

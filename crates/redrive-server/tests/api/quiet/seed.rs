@@ -1,32 +1,33 @@
-//! A million tasks in every state, with what is rare where it is hardest to find: among the oldest.
+//! Fills a store with a million tasks in every state. The rare ones are the oldest, where a search finds them last.
 
 use std::time::Duration;
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{Backend, PageRequest};
-use redrive_core::transfer::{Imported, Parcel};
+use redrive_core::transfer::{ImportResult, JobSnapshot};
 use redrive_core::{
-    Await, Job, JobId, Kind, NewJob, PolicyRef, Queue, Reason, State, Tenant, Timestamp, WorkerId, catalog,
+    Job, JobId, Kind, NewJob, PolicyRef, Queue, Reason, State, Tenant, Timestamp, WaitCondition, WorkerId,
+    catalog,
 };
 use redrive_delivery::{Call, CallBody, KIND, Target};
 use uuid::Uuid;
 
-/// How many.
+/// The number of tasks.
 pub(crate) const TASKS: usize = 1_000_000;
-/// Tasks that ended well, the oldest of all.
+/// Tasks with a number up to this one are rare or succeeded. A lower number means an older task.
 const SUCCEEDED: usize = 600_000;
-/// Tasks that wait for their time, the newest of all; the dead are between.
+/// The number of the newest tasks, which have not ended. The tasks between them and the succeeded ones are dead.
 const PENDING: usize = 300_000;
-/// Of each sort of what is rare.
+/// The number of rare tasks.
 const RARE: usize = 12;
-/// Tasks under way, one in so many of those that wait.
-const RUNNING_EACH: usize = 400;
-/// The time from one task to the next: all of them within ten days.
-const APART_MS: usize = 800;
+/// One in this many of the tasks that have not ended is running.
+const RUNNING_EVERY: usize = 400;
+/// The time between the creations of two tasks. All tasks are created within ten days.
+const CREATION_INTERVAL_MS: usize = 800;
 
-/// What a test must know of what is there.
+/// The facts about the seeded tasks that the test checks.
 pub(crate) struct Seeded {
-    /// A task in the middle of all.
+    /// A task in the middle of the list.
     pub(crate) middle: JobId,
     pub(crate) running: u64,
     pub(crate) cancelled: u64,
@@ -37,34 +38,35 @@ pub(crate) struct Seeded {
 
 /// Fills a store that has a default policy.
 pub(crate) async fn seed(store: &dyn Backend) -> Seeded {
-    let mold = mold(store).await;
+    let template = template(store).await;
     let now = store.stats().await.unwrap().now;
     let mut seeded =
-        Seeded { middle: mold.id, running: 0, cancelled: 0, rare: 0, recently: now.as_ms() - 3_600_000 };
+        Seeded { middle: template.id, running: 0, cancelled: 0, rare: 0, recently: now.as_ms() - 3_600_000 };
     for batch in (1..TASKS).step_by(BATCH_ITEMS_MAX) {
         let numbers = batch..(batch + BATCH_ITEMS_MAX).min(TASKS);
-        let parcels: Vec<Parcel> = numbers.map(|number| parcel(&mold, number, now, &mut seeded)).collect();
-        let imported = store.import(parcels).await.unwrap();
-        assert!(imported.iter().all(|answer| *answer == Imported::Created));
+        let snapshots: Vec<JobSnapshot> =
+            numbers.map(|number| snapshot(&template, number, now, &mut seeded)).collect();
+        let imported = store.import(snapshots).await.unwrap();
+        assert!(imported.iter().all(|result| *result == ImportResult::Created));
     }
     let stats = store.stats().await.unwrap();
     assert_eq!(stats.counts.values().sum::<u64>(), TASKS as u64);
     seeded
 }
 
-/// A task as the service makes them, from which the others are made.
-async fn mold(store: &dyn Backend) -> Job {
+/// Enqueues a task like those that the service creates. The other tasks are copies of it.
+async fn template(store: &dyn Backend) -> Job {
     let mut call = Call::new(Target::parse("https://target-0.example/hook").unwrap());
     call.headers = vec![("content-type".into(), "application/json".into())];
-    call.body = CallBody::Inline(br#"{"order": 7, "note": "as large as a webhook mostly is"}"#.repeat(4));
+    call.body = CallBody::Inline(br#"{"order": 7, "note": "about as large as most webhooks"}"#.repeat(4));
     let policy = PolicyRef::first(catalog::DEFAULT.parse().unwrap());
     let job = NewJob::new(JobId(Uuid::now_v7()), Kind::new(KIND).unwrap(), policy, call.encode());
-    store.enqueue(vec![NewJob { subject: Some(call.target.to_string()), ..job }]).await.unwrap();
+    store.enqueue(vec![NewJob { target: Some(call.target.to_string()), ..job }]).await.unwrap();
     store.list(Default::default(), PageRequest::first(1)).await.unwrap().items.remove(0)
 }
 
-fn parcel(mold: &Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> Parcel {
-    let back = Duration::from_millis(((TASKS - number) * APART_MS) as u64);
+fn snapshot(template: &Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> JobSnapshot {
+    let back = Duration::from_millis(((TASKS - number) * CREATION_INTERVAL_MS) as u64);
     let created_at = now.before(back);
     let millis = u64::try_from(created_at.as_ms()).unwrap();
     let id = JobId(uuid::Builder::from_unix_timestamp_millis(millis, &random(number)).into_uuid());
@@ -73,24 +75,24 @@ fn parcel(mold: &Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> Par
         created_at,
         began_at: created_at,
         next_run_at: created_at,
-        subject: Some(format!("https://target-{}.example/hook", number % 50)),
+        target: Some(format!("https://target-{}.example/hook", number % 50)),
         key: number.is_multiple_of(10).then(|| format!("key-{}", number / 10).parse().unwrap()),
-        ..mold.clone()
+        ..template.clone()
     };
     let job = match number {
         number if number <= RARE => rare(job, number, seeded),
         number if number <= SUCCEEDED => ended(job, State::Succeeded, now),
         number if number <= TASKS - PENDING => dead(job, number, now),
-        number => open(job, number, now, seeded),
+        number => not_ended(job, number, now, seeded),
     };
     if number == TASKS / 2 {
         seeded.middle = id;
     }
     let fingerprint = job.key.as_ref().map(|_| [7; 32]);
-    Parcel { job, fingerprint, unique: None, log: vec![], steps: vec![], signals: vec![] }
+    JobSnapshot { job, fingerprint, unique: None, log: vec![], steps: vec![], signals: vec![] }
 }
 
-/// The oldest: of another tenant and cancelled, or in another queue and of another kind.
+/// A task that is cancelled and of another tenant, or of another queue and kind.
 fn rare(job: Job, number: usize, seeded: &mut Seeded) -> Job {
     let (at, tenant) = (job.created_at, Tenant::new("acme").unwrap());
     if number.is_multiple_of(2) {
@@ -108,7 +110,7 @@ fn ended(job: Job, state: State, now: Timestamp) -> Job {
     Job { state, attempt: 1, epoch: 1, started_at: Some(job.created_at), finished_at, ..job }
 }
 
-/// A few of them of late, and one reason that almost none has.
+/// A dead task. One in a hundred died a minute ago, and very few have the reason `body_lost`.
 fn dead(job: Job, number: usize, now: Timestamp) -> Job {
     let reason = match number % 1_000 {
         0 if number.is_multiple_of(50_000) => Reason::BodyLost,
@@ -123,10 +125,11 @@ fn dead(job: Job, number: usize, now: Timestamp) -> Job {
     Job { reason: Some(reason), finished_at: Some(finished_at), last_error, last_status: Some(503), ..job }
 }
 
-fn open(job: Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> Job {
+/// A task that is running, paused, retrying or pending.
+fn not_ended(job: Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> Job {
     let later = now.after(Duration::from_secs(3_600));
     match number {
-        number if number.is_multiple_of(RUNNING_EACH) => {
+        number if number.is_multiple_of(RUNNING_EVERY) => {
             seeded.running += 1;
             let worker = WorkerId::new(format!("worker-{}", number % 7)).unwrap();
             let (lease_until, started_at) = (Some(later), Some(job.created_at));
@@ -134,7 +137,7 @@ fn open(job: Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> Job {
             Job { state, attempt: 1, epoch: 1, worker: Some(worker), lease_until, started_at, ..job }
         }
         number if number.is_multiple_of(1_001) => {
-            Job { state: State::Waiting, awaits: Some(Await::Unhold), held: true, ..job }
+            Job { state: State::Waiting, awaits: Some(WaitCondition::Unpaused), paused: true, ..job }
         }
         number if number.is_multiple_of(3) => {
             Job { state: State::Retrying, attempt: 2, epoch: 2, next_run_at: later, ..job }
@@ -143,7 +146,7 @@ fn open(job: Job, number: usize, now: Timestamp, seeded: &mut Seeded) -> Job {
     }
 }
 
-/// Ten bytes that differ from task to task, in the same way each time.
+/// Ten bytes that differ for each task and are the same in each run.
 fn random(number: usize) -> [u8; 10] {
     let mut bytes = [0; 10];
     fastrand::Rng::with_seed(number as u64).fill(&mut bytes);
