@@ -1,4 +1,4 @@
-//! Style, script and icon: part of the program, named by their content, kept by browsers for good.
+//! Style sheet, script and icon. Their names contain a hash of their content, so browsers can cache them forever.
 
 use std::sync::LazyLock;
 
@@ -7,10 +7,9 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
-use crate::trouble::Trouble;
-use crate::words::hex;
+use crate::error::PageError;
 
-/// A file that pages refer to.
+/// A static file of the console.
 pub(crate) struct Asset {
     stem: &'static str,
     ending: &'static str,
@@ -24,46 +23,45 @@ pub(crate) static STYLE: Asset = Asset {
     ending: "css",
     kind: "text/css; charset=utf-8",
     content: include_str!("../assets/console.css"),
-    path: LazyLock::new(|| STYLE.named_by_content()),
+    path: LazyLock::new(|| STYLE.hashed_path()),
 };
 pub(crate) static SCRIPT: Asset = Asset {
     stem: "console",
     ending: "js",
     kind: "text/javascript; charset=utf-8",
     content: include_str!("../assets/console.js"),
-    path: LazyLock::new(|| SCRIPT.named_by_content()),
+    path: LazyLock::new(|| SCRIPT.hashed_path()),
 };
 pub(crate) static ICON: Asset = Asset {
     stem: "icon",
     ending: "svg",
     kind: "image/svg+xml",
     content: include_str!("../assets/icon.svg"),
-    path: LazyLock::new(|| ICON.named_by_content()),
+    path: LazyLock::new(|| ICON.hashed_path()),
 };
 
 impl Asset {
-    /// Where it is.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    fn named_by_content(&self) -> String {
-        let hash = hex(&Sha256::digest(self.content));
+    fn hashed_path(&self) -> String {
+        let hash = hex::encode(Sha256::digest(self.content));
         format!("/console/assets/{}.{}.{}", self.stem, &hash[..16], self.ending)
     }
 }
 
-/// `GET /console/assets/{file}`. A name of other content is another version's, on another node during an upgrade: what
-/// is here does instead, for this once.
-pub(crate) async fn get(Path(file): Path<String>) -> Result<Response, Trouble> {
+/// `GET /console/assets/{file}`. During an upgrade, a page of another node may name another version of a file. Then the
+/// version of this node is sent and not cached.
+pub(crate) async fn get(Path(file): Path<String>) -> Result<Response, PageError> {
     let mut all = [&STYLE, &SCRIPT, &ICON].into_iter();
-    let ours = |asset: &&Asset| file.starts_with(asset.stem) && file.ends_with(asset.ending);
-    let asset = all.find(ours).ok_or(Trouble::NoPage)?;
+    let is_requested = |asset: &&Asset| file.starts_with(asset.stem) && file.ends_with(asset.ending);
+    let asset = all.find(is_requested).ok_or(PageError::NotFound)?;
     let exact = asset.path().ends_with(&file);
-    let keep = if exact { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let cache_control = if exact { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(asset.kind)),
-        (header::CACHE_CONTROL, HeaderValue::from_static(keep)),
+        (header::CACHE_CONTROL, HeaderValue::from_static(cache_control)),
     ];
     Ok((headers, asset.content).into_response())
 }

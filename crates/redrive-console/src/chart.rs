@@ -1,4 +1,4 @@
-//! Charts as SVG, drawn here so that they need no script; each comes with a table that says the same.
+//! Charts as SVG, which need no script. Each one has a table with the same values.
 
 mod scale;
 pub(crate) mod schedule;
@@ -9,64 +9,62 @@ use askama::Template;
 
 pub(crate) use scale::{Unit, as_f64};
 
-/// How wide a chart is, in its own units; it grows and shrinks with the page.
+/// The width of a chart in SVG units. The browser scales the chart to the page.
 const WIDTH: f64 = 560.0;
-/// How high it is.
 const HEIGHT: f64 = 190.0;
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 26.0;
 
-/// A chart with its axes, its legend and its table.
+/// A chart with axes, legend and table.
 #[derive(Debug, Template)]
 #[template(path = "figure.html")]
 pub(crate) struct Figure {
-    /// What a link or a label can refer to.
+    /// The id of the element.
     pub(crate) id: String,
-    /// What it shows.
     pub(crate) title: String,
-    /// The same in a sentence, for whoever does not see it.
+    /// A description for screen readers.
     pub(crate) summary: String,
-    /// Whether there is anything to draw.
+    /// Whether there is nothing to draw.
     pub(crate) empty: bool,
-    /// Lines across, with their labels.
+    /// Horizontal lines with their labels.
     pub(crate) rows: Vec<Tick>,
-    /// Labels below.
+    /// Labels below the chart.
     pub(crate) columns: Vec<Tick>,
-    /// What is drawn, from back to front.
+    /// The shapes, from back to front.
     pub(crate) shapes: Vec<Shape>,
-    /// What each colour means, and its last value.
-    pub(crate) legend: Vec<Meaning>,
-    /// The same in numbers.
+    /// The meaning of each colour, with the last value.
+    pub(crate) legend: Vec<LegendEntry>,
+    /// The same values as numbers.
     pub(crate) table: Table,
 }
 
 impl askama::filters::HtmlSafe for Figure {}
 
-/// A mark on an axis.
+/// A tick of an axis.
 #[derive(Debug)]
 pub(crate) struct Tick {
     pub(crate) at: String,
     pub(crate) label: String,
 }
 
-/// A path in a colour.
+/// A path with a CSS class.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) class: &'static str,
     pub(crate) path: String,
 }
 
-/// What a colour means.
+/// An entry of the legend.
 #[derive(Debug)]
-pub(crate) struct Meaning {
+pub(crate) struct LegendEntry {
     pub(crate) class: &'static str,
     pub(crate) label: String,
     pub(crate) value: String,
 }
 
-/// Numbers in rows.
+/// The values of a chart.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) head: Vec<String>,
@@ -95,8 +93,8 @@ impl Figure {
     }
 }
 
-/// A place on a drawing: a tenth of a unit is finer than any screen.
-fn place(at: f64) -> String {
+/// Formats a coordinate, rounded to a tenth of a unit, which is less than a pixel.
+fn coordinate(at: f64) -> String {
     let text = format!("{at:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }

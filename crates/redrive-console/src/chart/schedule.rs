@@ -1,50 +1,54 @@
-//! What a policy would do: the wait before each retry and when each attempt starts, with the spread of its jitter.
+//! Charts of a policy: the wait before each retry, and the start of each attempt, with the range of the jitter.
 
-use redrive_server::wire::preview::{PolicyPreview, RetryPreview};
+use redrive_wire::preview::{PolicyPreview, RetryPreview};
 
-use super::scale::{Reach, Rise, as_f64};
+use super::scale::{HorizontalScale, VerticalScale, as_f64};
 use super::series::draw;
-use super::{Figure, Meaning, Shape, Table, Tick, Unit, place};
-use crate::words;
+use super::{Figure, LegendEntry, Shape, Table, Tick, Unit, coordinate};
+use crate::text;
 
-/// Numbers of attempts below a chart, as many as have room.
+/// The largest number of labels below a chart.
 const COLUMNS_MAX: usize = 14;
 
 /// The wait before each retry.
 pub(crate) fn waits(preview: &PolicyPreview) -> Figure {
     let spread = |retry: &RetryPreview| [retry.earliest_ms, retry.mean_ms, retry.latest_ms];
-    Plan { preview, spread: &spread, budget: None }.figure("waits", "Wait before each retry", "wait")
+    SchedulePlot { preview, spread: &spread, budget: None }.figure("waits", "Wait before each retry", "wait")
 }
 
-/// When each attempt starts if all of them fail at once, and where the budget ends.
+/// The start of each attempt if all attempts fail at once, and the end of the time budget.
 pub(crate) fn starts(preview: &PolicyPreview, budget_ms: Option<u64>) -> Figure {
     let spread = |retry: &RetryPreview| [retry.total.earliest_ms, retry.total.mean_ms, retry.total.latest_ms];
-    Plan { preview, spread: &spread, budget: budget_ms }.figure("starts", "When each attempt starts", "start")
+    SchedulePlot { preview, spread: &spread, budget: budget_ms }.figure(
+        "starts",
+        "Start of each attempt",
+        "start",
+    )
 }
 
-struct Plan<'a> {
+struct SchedulePlot<'a> {
     preview: &'a PolicyPreview,
-    /// The earliest, the mean and the latest.
+    /// Earliest, mean and latest.
     spread: &'a dyn Fn(&RetryPreview) -> [u64; 3],
     budget: Option<u64>,
 }
 
-impl Plan<'_> {
+impl SchedulePlot<'_> {
     fn figure(&self, id: &str, title: &str, what: &str) -> Figure {
         let retries = &self.preview.retries;
         let latest = retries.iter().map(|retry| (self.spread)(retry)[2]).max().unwrap_or_default();
-        // A budget far above the last attempt would press everything else to the floor.
+        // A time budget far above the last attempt would leave no height for the other values.
         let budget = self.budget.filter(|budget| *budget <= latest.saturating_mul(3));
-        let rise = Rise::to(as_f64(latest.max(budget.unwrap_or_default())), Unit::Span);
+        let scale = VerticalScale::up_to(as_f64(latest.max(budget.unwrap_or_default())), Unit::Duration);
         let last = retries.last().map_or(2, |retry| retry.attempt_number);
-        let reach = Reach::new(1.5, f64::from(last) + 0.5);
+        let axis = HorizontalScale::new(1.5, f64::from(last) + 0.5);
         let mut shapes = vec![
-            Shape { class: "band", path: self.band(reach, &rise) },
-            Shape { class: "mean", path: self.mean(reach, &rise) },
+            Shape { class: "band", path: self.band(axis, &scale) },
+            Shape { class: "mean", path: self.mean(axis, &scale) },
         ];
         if let Some(budget) = budget {
-            let (y, mut path) = (rise.y(as_f64(budget)), String::new());
-            draw(&mut path, [(reach.x(f64::MIN), y), (reach.x(f64::MAX), y)]);
+            let (y, mut path) = (scale.y(as_f64(budget)), String::new());
+            draw(&mut path, [(axis.x(f64::MIN), y), (axis.x(f64::MAX), y)]);
             shapes.push(Shape { class: "budget", path });
         }
         Figure {
@@ -52,19 +56,19 @@ impl Plan<'_> {
             title: title.to_owned(),
             summary: self.summary(),
             empty: retries.is_empty(),
-            rows: rise.ticks(),
-            columns: columns(retries, reach),
+            rows: scale.ticks(),
+            columns: columns(retries, axis),
             shapes,
             legend: self.legend(budget),
             table: self.table(what),
         }
     }
 
-    /// Each attempt is a step as wide as the distance to the next.
-    fn band(&self, reach: Reach, rise: &Rise) -> String {
+    /// Each attempt is a step as wide as the distance to the next one.
+    fn band(&self, axis: HorizontalScale, scale: &VerticalScale) -> String {
         let step = |retry: &RetryPreview, ms: u64| {
-            let (at, y) = (f64::from(retry.attempt_number), rise.y(as_f64(ms)));
-            [(reach.x(at - 0.5), y), (reach.x(at + 0.5), y)]
+            let (at, y) = (f64::from(retry.attempt_number), scale.y(as_f64(ms)));
+            [(axis.x(at - 0.5), y), (axis.x(at + 0.5), y)]
         };
         let retries = &self.preview.retries;
         let above = retries.iter().flat_map(|retry| step(retry, (self.spread)(retry)[2]));
@@ -80,9 +84,9 @@ impl Plan<'_> {
         path
     }
 
-    fn mean(&self, reach: Reach, rise: &Rise) -> String {
+    fn mean(&self, axis: HorizontalScale, scale: &VerticalScale) -> String {
         let point = |retry: &RetryPreview| {
-            (reach.x(f64::from(retry.attempt_number)), rise.y(as_f64((self.spread)(retry)[1])))
+            (axis.x(f64::from(retry.attempt_number)), scale.y(as_f64((self.spread)(retry)[1])))
         };
         let mut path = String::new();
         draw(&mut path, self.preview.retries.iter().map(point));
@@ -91,23 +95,24 @@ impl Plan<'_> {
 
     fn summary(&self) -> String {
         let Some(last) = self.preview.retries.last() else {
-            return "there is no retry: the first failure is the end".to_owned();
+            return "there are no retries".to_owned();
         };
-        let [earliest, mean, latest] = (self.spread)(last).map(words::span);
+        let [earliest, mean, latest] = (self.spread)(last).map(text::duration);
         let attempt = last.attempt_number;
         format!(
             "for attempt {attempt}: {earliest} at the earliest, {mean} on average, {latest} at the latest"
         )
     }
 
-    /// The budget is in it even where it is not drawn.
-    fn legend(&self, shown: Option<u64>) -> Vec<Meaning> {
-        let meaning = |class, label: &str, value: String| Meaning { class, label: label.to_owned(), value };
-        let spread = meaning("band", "spread of the jitter", String::new());
-        let mut legend = vec![spread, meaning("mean", "mean", String::new())];
-        let place = if shown.is_some() { "" } else { ", above what is drawn" };
-        legend
-            .extend(self.budget.map(|ms| meaning("budget", "budget", format!("{}{place}", words::span(ms)))));
+    /// The time budget is part of the legend even if it is not drawn.
+    fn legend(&self, shown: Option<u64>) -> Vec<LegendEntry> {
+        let entry = |class, label: &str, value: String| LegendEntry { class, label: label.to_owned(), value };
+        let spread = entry("band", "range of the jitter", String::new());
+        let mut legend = vec![spread, entry("mean", "mean", String::new())];
+        let position = if shown.is_some() { "" } else { " (above the chart)" };
+        legend.extend(
+            self.budget.map(|ms| entry("budget", "time budget", format!("{}{position}", text::duration(ms)))),
+        );
         legend
     }
 
@@ -115,17 +120,17 @@ impl Plan<'_> {
         let head = ["attempt".to_owned()].into_iter();
         let head = head.chain(["earliest", "mean", "latest"].map(|which| format!("{which} {what}")));
         let row = |retry: &RetryPreview| {
-            let spread = (self.spread)(retry).map(words::span);
+            let spread = (self.spread)(retry).map(text::duration);
             [retry.attempt_number.to_string()].into_iter().chain(spread).collect()
         };
         Table { head: head.collect(), rows: self.preview.retries.iter().map(row).collect() }
     }
 }
 
-fn columns(retries: &[RetryPreview], reach: Reach) -> Vec<Tick> {
+fn columns(retries: &[RetryPreview], axis: HorizontalScale) -> Vec<Tick> {
     let every = retries.len().div_ceil(COLUMNS_MAX).max(1);
     let tick = |retry: &RetryPreview| Tick {
-        at: place(reach.x(f64::from(retry.attempt_number))),
+        at: coordinate(axis.x(f64::from(retry.attempt_number))),
         label: format!("#{}", retry.attempt_number),
     };
     retries.iter().step_by(every).map(tick).collect()
@@ -133,7 +138,7 @@ fn columns(retries: &[RetryPreview], reach: Reach) -> Vec<Tick> {
 
 #[cfg(test)]
 mod tests {
-    use redrive_server::wire::preview::Waits;
+    use redrive_wire::preview::Waits;
 
     use super::*;
 
@@ -150,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_drawn_where_it_matters() {
+    fn the_time_budget_is_drawn_if_it_is_near() {
         let budgets = |budget| {
             let figure = starts(&preview(&[1000, 2000]), Some(budget));
             figure.shapes.iter().filter(|shape| shape.class == "budget").count()

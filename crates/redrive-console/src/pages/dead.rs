@@ -1,40 +1,42 @@
-//! Dead letters, grouped by why and where, with one example each.
+//! Dead letters, grouped by reason and target, with an example of each group.
+
+use std::cmp::Reverse;
 
 use askama::Template;
-use redrive_server::wire::group::{DeadLetterGroup, DeadLetterGroups};
+use redrive_wire::group::{DeadLetterGroup, DeadLetterGroups};
 
 use super::Answer;
-use super::list::{cut, short};
-use crate::filter::{DELIVERY, Filter, reason_name};
-use crate::frame::{Frame, render};
+use super::list::{short, truncate};
+use crate::context::PageContext;
+use crate::filter::{DELIVERY, Filter};
+use crate::layout::{Layout, render};
 use crate::mask;
-use crate::visitor::Visitor;
-use crate::words::{self, Moment, now_ms};
+use crate::text::{self, RelativeTime, now_ms};
 
-/// Characters of an example's error.
+/// The largest length of the error of an example.
 const ERROR_CHARACTERS_MAX: usize = 300;
 
 #[derive(Template)]
 #[template(path = "dead.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     rows: Vec<Row>,
-    looked_at: String,
+    examined: String,
     complete: bool,
     may_operate: bool,
     all: String,
     narrowed: bool,
 }
 
-/// Dead letters that have why and where in common.
+/// Dead letters with the same reason and target.
 struct Row {
     reason: String,
     kind: String,
     is_task: bool,
     target: String,
     count: String,
-    newest: Moment,
-    oldest: Moment,
+    newest: RelativeTime,
+    oldest: RelativeTime,
     example: String,
     example_short: String,
     error: Option<String>,
@@ -43,24 +45,20 @@ struct Row {
 }
 
 /// `GET /console/dead`.
-pub(super) async fn show(visitor: Visitor) -> Answer {
-    let groups: DeadLetterGroups = visitor.api.get("/dead-letters/groups").await?;
-    let now = now_ms();
-    let wanted = Filter::read(&visitor.query);
-    let fits = |group: &&DeadLetterGroup| {
-        let same = |asked: &str, found: &str| asked.is_empty() || asked == found;
-        same(&wanted.reason, reason_name(group.reason))
-            && same(&wanted.kind, &group.kind)
-            && (wanted.subject.is_empty() || group.target.starts_with(&wanted.subject))
-    };
+pub(super) async fn show(context: PageContext) -> Answer {
+    let (filter, now) = (Filter::read(&context.query), now_ms());
+    let mut groups: DeadLetterGroups =
+        context.api.get_all(&filter.api("/dead-letters/groups", now, &[])).await?;
+    // The largest group comes first.
+    groups.items.sort_by_key(|group| Reverse(group.count));
     let dead = Filter { state: "dead".to_owned(), ..Filter::default() };
     render(&Page {
-        frame: visitor.frame("Dead letters", "dead"),
-        rows: groups.items.iter().filter(fits).map(|group| Row::of(group, now)).collect(),
-        looked_at: words::count(groups.looked_at),
+        layout: context.layout("Dead letters", "dead"),
+        rows: groups.items.iter().map(|group| Row::of(group, now)).collect(),
+        examined: text::count(groups.examined),
         complete: groups.complete,
-        may_operate: visitor.administers(),
-        narrowed: wanted != Filter::default(),
+        may_operate: context.is_admin(),
+        narrowed: filter != Filter::default(),
         all: dead.link("/console/jobs", &[]),
     })
 }
@@ -71,23 +69,23 @@ impl Row {
         let filter = Filter {
             state: "dead".to_owned(),
             kind: group.kind.clone(),
-            reason: reason_name(group.reason).to_owned(),
-            // Of other jobs the target may be no more than their kind.
-            subject: if is_task || group.target != group.kind { group.target.clone() } else { String::new() },
+            reason: group.reason.name().to_owned(),
+            // A group of jobs without a target has their kind as its target.
+            target: if is_task || group.target != group.kind { group.target.clone() } else { String::new() },
             ..Filter::default()
         };
         let list = if is_task { "/console/tasks" } else { "/console/jobs" };
         Self {
-            reason: words::plain(reason_name(group.reason)),
+            reason: text::words(group.reason.name()),
             kind: group.kind.clone(),
             is_task,
             target: mask::address(&group.target),
-            count: words::about(group.count, group.at_least),
-            newest: Moment::seen(group.newest_at, now),
-            oldest: Moment::seen(group.oldest_at, now),
+            count: text::count_at_least(group.count, group.at_least),
+            newest: RelativeTime::new(group.newest_at, now),
+            oldest: RelativeTime::new(group.oldest_at, now),
             example: group.example.job_id.clone(),
             example_short: short(&group.example.job_id),
-            error: group.example.error.as_deref().map(|error| cut(error, ERROR_CHARACTERS_MAX)),
+            error: group.example.error.as_deref().map(|error| truncate(error, ERROR_CHARACTERS_MAX)),
             list: filter.link(list, &[]),
             filter,
         }

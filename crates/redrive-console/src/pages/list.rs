@@ -1,30 +1,31 @@
-//! Tasks and jobs: filtered, page by page, with what can be done with those selected or with all that match.
+//! Lists of tasks and jobs: filters, pages, and actions on the selected jobs or on every matching job.
 
 use askama::Template;
 use futures_util::future::join;
-use redrive_server::wire::count::JobCount;
-use redrive_server::wire::job::{Job, JobState};
-use redrive_server::wire::page::Page as Listed;
+use redrive_wire::count::JobCount;
+use redrive_wire::job::Job;
+use redrive_wire::page::Page as Listed;
+use redrive_wire::state::JobState;
 
 use super::Answer;
+use crate::context::PageContext;
 use crate::filter::{Filter, PAGE_ITEMS, REASONS, SINCE, STATES};
-use crate::frame::{Frame, render};
+use crate::layout::{Layout, render};
 use crate::mask;
-use crate::visitor::Visitor;
-use crate::words::{self, Moment, now_ms};
+use crate::text::{self, RelativeTime, now_ms};
 
-/// Characters of an error in a list; all of it is with its job.
+/// The largest length of an error in a list. The page of the job has all of it.
 const ERROR_CHARACTERS_MAX: usize = 160;
 
 #[derive(Template)]
 #[template(path = "list.html")]
 struct Page {
-    frame: Frame,
-    face: Face,
+    layout: Layout,
+    list_kind: ListKind,
     filter: Filter,
     rows: Vec<Row>,
     count: String,
-    looked_at: Option<String>,
+    examined: Option<String>,
     next: Option<String>,
     first: Option<String>,
     here: String,
@@ -34,9 +35,9 @@ struct Page {
     bulk: Vec<(&'static str, &'static str, String)>,
 }
 
-/// Whether the page is about calls or about jobs of any kind.
+/// What the page lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Face {
+enum ListKind {
     Tasks,
     Jobs,
 }
@@ -46,77 +47,80 @@ pub(super) struct Row {
     pub(super) id: String,
     pub(super) short: String,
     pub(super) state: &'static str,
-    pub(super) held: bool,
-    pub(super) what: String,
-    pub(super) about: Option<String>,
+    pub(super) paused: bool,
+    pub(super) title: String,
+    pub(super) target: Option<String>,
     pub(super) tenant: Option<String>,
     pub(super) queue: String,
     pub(super) policy: String,
     pub(super) attempts: String,
     pub(super) when: &'static str,
-    pub(super) moment: Option<Moment>,
+    pub(super) moment: Option<RelativeTime>,
     pub(super) error: Option<String>,
     pub(super) reason: Option<String>,
 }
 
 /// `GET /console/tasks`.
-pub(super) async fn tasks(visitor: Visitor) -> Answer {
-    let filter = Filter::read(&visitor.query).of_tasks();
-    show(visitor, Face::Tasks, filter).await
+pub(super) async fn tasks(context: PageContext) -> Answer {
+    let filter = Filter::read(&context.query).for_tasks();
+    show(context, ListKind::Tasks, filter).await
 }
 
 /// `GET /console/jobs`.
-pub(super) async fn jobs(visitor: Visitor) -> Answer {
-    let filter = Filter::read(&visitor.query);
-    show(visitor, Face::Jobs, filter).await
+pub(super) async fn jobs(context: PageContext) -> Answer {
+    let filter = Filter::read(&context.query);
+    show(context, ListKind::Jobs, filter).await
 }
 
-async fn show(visitor: Visitor, face: Face, filter: Filter) -> Answer {
+async fn show(context: PageContext, list_kind: ListKind, filter: Filter) -> Answer {
     let now = now_ms();
-    let cursor = visitor.query.text("cursor");
+    let cursor = context.query.text("cursor");
     let list = filter.api("/jobs", now, &[("limit", PAGE_ITEMS), ("cursor", &cursor)]);
     let count = filter.api("/jobs/count", now, &[]);
     let (found, count) =
-        join(visitor.api.get::<Listed<Job>>(&list), visitor.api.get::<JobCount>(&count)).await;
+        join(context.api.get::<Listed<Job>>(&list), context.api.get::<JobCount>(&count)).await;
     let (found, count) = (found?, count?);
-    let next = found.next_cursor.as_deref().map(|next| filter.link(face.path(), &[("cursor", next)]));
-    let first = (!cursor.is_empty()).then(|| filter.link(face.path(), &[]));
-    let (name, page) = face.named();
+    let next = found.next_cursor.as_deref().map(|next| filter.link(list_kind.path(), &[("cursor", next)]));
+    let first = (!cursor.is_empty()).then(|| filter.link(list_kind.path(), &[]));
+    let (name, page) = list_kind.title_and_page();
     render(&Page {
-        rows: found.items.iter().map(|job| Row::of(job, face, now)).collect(),
-        count: words::about(count.count, count.at_least),
-        looked_at: found.looked_at.map(words::count),
+        rows: found.items.iter().map(|job| Row::of(job, list_kind, now)).collect(),
+        count: text::count_at_least(count.count, count.at_least),
+        examined: found.examined.map(text::count),
         next,
         first,
-        here: visitor.path.clone(),
-        may_write: visitor.writes(),
-        may_bulk: visitor.administers(),
-        sees_tenants: visitor.me.tenant.is_none(),
-        bulk: if visitor.administers() { in_bulk(&filter) } else { Vec::new() },
-        frame: visitor.frame(name, page),
-        face,
+        here: context.path.clone(),
+        may_write: context.can_write(),
+        may_bulk: context.is_admin(),
+        sees_tenants: context.me.tenant.is_none(),
+        bulk: if context.is_admin() { bulk_actions(&filter) } else { Vec::new() },
+        layout: context.layout(name, page),
+        list_kind,
         filter,
     })
 }
 
-/// What can be done with all that match, given the state they are in.
-fn in_bulk(filter: &Filter) -> Vec<(&'static str, &'static str, String)> {
-    let verbs: &[(&str, &str)] = match filter.state.as_str() {
+/// The actions on every job that matches the filter. They depend on the state that the filter selects.
+fn bulk_actions(filter: &Filter) -> Vec<(&'static str, &'static str, String)> {
+    let actions: &[(&str, &str)] = match filter.state.as_str() {
         "pending" | "retrying" => {
-            &[("CANCEL", "Cancel all that match…"), ("RUN_NOW", "Run all that match now…")]
+            &[("cancel", "Cancel all matching jobs…"), ("run_now", "Run all matching jobs now…")]
         }
-        "running" | "waiting" => &[("CANCEL", "Cancel all that match…")],
-        "dead" => &[("REDRIVE", "Redrive all that match…"), ("DISCARD", "Discard all that match…")],
+        "running" | "waiting" => &[("cancel", "Cancel all matching jobs…")],
+        "dead" => &[("redrive", "Redrive all matching jobs…"), ("discard", "Discard all matching jobs…")],
         "" => &[
-            ("CANCEL", "Cancel all that match and have not ended…"),
-            ("REDRIVE", "Redrive all dead that match…"),
+            ("cancel", "Cancel all matching jobs that have not ended…"),
+            ("redrive", "Redrive all matching dead jobs…"),
         ],
         _ => &[],
     };
-    verbs.iter().map(|(verb, text)| (*verb, *text, filter.link("/console/bulk", &[("verb", verb)]))).collect()
+    actions
+        .iter()
+        .map(|(action, text)| (*action, *text, filter.link("/console/bulk", &[("action", action)])))
+        .collect()
 }
 
-impl Face {
+impl ListKind {
     fn path(self) -> &'static str {
         match self {
             Self::Tasks => "/console/tasks",
@@ -124,7 +128,7 @@ impl Face {
         }
     }
 
-    fn named(self) -> (&'static str, &'static str) {
+    fn title_and_page(self) -> (&'static str, &'static str) {
         match self {
             Self::Tasks => ("Tasks", "tasks"),
             Self::Jobs => ("Jobs", "jobs"),
@@ -142,7 +146,7 @@ impl Page {
     }
 
     fn reasons(&self) -> Vec<(&'static str, String)> {
-        REASONS.iter().map(|reason| (*reason, words::plain(reason))).collect()
+        REASONS.iter().map(|reason| (*reason, text::words(reason))).collect()
     }
 
     fn since(&self) -> [(&'static str, &'static str, i64); 4] {
@@ -151,34 +155,33 @@ impl Page {
 }
 
 impl Row {
-    fn of(job: &Job, face: Face, now: i64) -> Self {
-        let (when, at) = when(job);
-        let subject = job.subject.as_deref().map(mask::address);
-        let (what, about) = match face {
-            Face::Tasks => (subject.unwrap_or_else(|| "a call that cannot be read".to_owned()), None),
-            Face::Jobs => (job.kind.clone(), subject),
+    fn of(job: &Job, list_kind: ListKind, now: i64) -> Self {
+        let (when, at) = main_time(job);
+        let target = job.target.as_deref().map(mask::address);
+        let (title, target) = match list_kind {
+            ListKind::Tasks => (target.unwrap_or_else(|| "unreadable task".to_owned()), None),
+            ListKind::Jobs => (job.kind.clone(), target),
         };
         Self {
             short: short(&job.job_id),
             id: job.job_id.clone(),
-            state: state_name(job.state),
-            held: job.held,
-            what,
-            about,
+            state: job.state.name(),
+            paused: job.paused,
+            title,
+            target,
             tenant: job.tenant.clone(),
             queue: job.queue.clone(),
-            policy: policy_name(job)
-                .map_or_else(|| "its own policy".to_owned(), |name| format!("policy {name}")),
+            policy: policy_name(job).map_or_else(|| "own policy".to_owned(), |name| format!("policy {name}")),
             attempts: attempts(job),
             when,
-            moment: at.map(|at| Moment::seen(at, now)),
-            error: job.last_error.as_deref().map(|error| cut(error, ERROR_CHARACTERS_MAX)),
-            reason: job.reason.as_deref().map(words::plain),
+            moment: at.map(|at| RelativeTime::new(at, now)),
+            error: job.last_error.as_deref().map(|error| truncate(error, ERROR_CHARACTERS_MAX)),
+            reason: job.reason.map(|reason| text::words(reason.name())),
         }
     }
 }
 
-/// The end of an id: jobs that were made together begin alike.
+/// The last characters of an id. The ids of jobs that were created together start with the same characters.
 pub(super) fn short(id: &str) -> String {
     format!("…{}", &id[id.len().saturating_sub(8)..])
 }
@@ -190,13 +193,13 @@ pub(super) fn attempts(job: &Job) -> String {
     }
 }
 
-/// The name of a job's policy; none where it was made for this job alone.
+/// The name of the policy. `None` if the policy is only for this job.
 pub(super) fn policy_name(job: &Job) -> Option<&str> {
     Some(job.policy_id.as_str()).filter(|name| !name.starts_with("inline:"))
 }
 
-/// The instant that matters most about a job in its state.
-fn when(job: &Job) -> (&'static str, Option<i64>) {
+/// The most important time of a job in its state.
+fn main_time(job: &Job) -> (&'static str, Option<i64>) {
     match job.state {
         JobState::Pending | JobState::Retrying => ("due", job.next_run_at),
         JobState::Running => ("started", job.started_at),
@@ -205,21 +208,8 @@ fn when(job: &Job) -> (&'static str, Option<i64>) {
     }
 }
 
-/// A state by the name it has everywhere.
-pub(super) fn state_name(state: JobState) -> &'static str {
-    match state {
-        JobState::Pending => "pending",
-        JobState::Retrying => "retrying",
-        JobState::Running => "running",
-        JobState::Waiting => "waiting",
-        JobState::Succeeded => "succeeded",
-        JobState::Dead => "dead",
-        JobState::Cancelled => "cancelled",
-    }
-}
-
-/// The beginning of a text.
-pub(super) fn cut(text: &str, characters: usize) -> String {
+/// Shortens a text to this many characters, and marks the cut with an ellipsis.
+pub(super) fn truncate(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

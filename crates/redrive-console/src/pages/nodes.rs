@@ -1,22 +1,22 @@
-//! Nodes: who works, and which leases they hold.
+//! Nodes and their leases.
 
 use askama::Template;
-use redrive_server::wire::node::{Node, Nodes};
+use redrive_wire::node::{Node, Nodes};
 
 use super::Answer;
-use crate::frame::{Frame, render};
-use crate::visitor::Visitor;
-use crate::words::{self, Moment, now_ms};
+use crate::context::PageContext;
+use crate::layout::{Layout, render};
+use crate::text::{self, RelativeTime, now_ms};
 
-/// A node that has not been seen for so long is likely gone: it gives a sign of life twice a minute.
+/// Nodes report twice a minute. A node that has not reported for longer has probably stopped.
 const SEEN_WITHIN_MS: i64 = 90_000;
 
 #[derive(Template)]
 #[template(path = "nodes.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     rows: Vec<Row>,
-    looked_at: String,
+    examined: String,
     complete: bool,
 }
 
@@ -24,23 +24,23 @@ struct Row {
     name: String,
     service: bool,
     version: String,
-    started: Option<Moment>,
-    seen: Option<Moment>,
+    started: Option<RelativeTime>,
+    seen: Option<RelativeTime>,
     late: bool,
     leases: String,
-    oldest: Option<Moment>,
+    oldest: Option<RelativeTime>,
     kinds: String,
     problem: Option<String>,
 }
 
 /// `GET /console/nodes`.
-pub(super) async fn list(visitor: Visitor) -> Answer {
-    let nodes: Nodes = visitor.api.get("/nodes").await?;
+pub(super) async fn list(context: PageContext) -> Answer {
+    let nodes: Nodes = context.api.get_all("/nodes").await?;
     let now = now_ms();
     render(&Page {
-        frame: visitor.frame("Nodes", "nodes"),
+        layout: context.layout("Nodes", "nodes"),
         rows: nodes.items.iter().map(|node| Row::of(node, now)).collect(),
-        looked_at: words::count(nodes.looked_at),
+        examined: text::count(nodes.examined),
         complete: nodes.complete,
     })
 }
@@ -51,11 +51,11 @@ impl Row {
             name: node.name.clone(),
             service: node.service,
             version: node.version.clone().unwrap_or_default(),
-            started: node.started_at.map(|at| Moment::seen(at, now)),
-            seen: node.seen_at.map(|at| Moment::seen(at, now)),
+            started: node.started_at.map(|at| RelativeTime::new(at, now)),
+            seen: node.seen_at.map(|at| RelativeTime::new(at, now)),
             late: node.seen_at.is_some_and(|at| now - at > SEEN_WITHIN_MS),
-            leases: words::count(node.leases),
-            oldest: node.oldest_lease_at.map(|at| Moment::seen(at, now)),
+            leases: text::count(node.leases),
+            oldest: node.oldest_lease_at.map(|at| RelativeTime::new(at, now)),
             kinds: node.kinds.join(", "),
             problem: node.problem.clone(),
         }

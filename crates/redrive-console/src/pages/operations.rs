@@ -1,134 +1,134 @@
-//! Long operations: how far they are, and how to stop them.
+//! Operations: their progress, and how to cancel them.
 
 use askama::Template;
 use axum::extract::Path;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect};
-use redrive_server::wire::filter::JobFilter;
-use redrive_server::wire::operation::{Operation, OperationKind, OperationState};
-use redrive_server::wire::page::Page as Listed;
+use redrive_wire::filter::JobFilter;
+use redrive_wire::operation::{Operation, OperationKind, OperationState};
+use redrive_wire::page::Page as Listed;
 
 use super::Answer;
-use crate::api::{query, segment};
-use crate::form::Posted;
-use crate::frame::{Frame, render};
-use crate::visitor::Visitor;
-use crate::words::{self, Moment, now_ms};
-
-/// Operations on a page; they are kept for a week.
-const OPERATIONS_MAX: &str = "200";
+use crate::api::segment;
+use crate::context::PageContext;
+use crate::form::VerifiedForm;
+use crate::layout::{Layout, render};
+use crate::text::{self, RelativeTime, now_ms};
 
 #[derive(Template)]
 #[template(path = "operations.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     rows: Vec<Row>,
     any_running: bool,
 }
 
 #[derive(Template)]
 #[template(path = "operation.html")]
-struct One {
-    frame: Frame,
+struct OperationPage {
+    layout: Layout,
     row: Row,
-    may_stop: bool,
+    may_cancel: bool,
 }
 
 /// An operation as it is shown.
 struct Row {
     id: String,
-    verb: &'static str,
-    about: String,
+    action: &'static str,
+    filter: String,
     state: &'static str,
     class: &'static str,
     running: bool,
     matched: Option<u64>,
     done: u64,
     failed: u64,
-    gone: u64,
+    processed: u64,
     progress: String,
-    terms: String,
-    began: Moment,
-    ended: Option<Moment>,
+    conditions: String,
+    started: RelativeTime,
+    ended: Option<RelativeTime>,
 }
 
 /// `GET /console/operations`.
-pub(super) async fn list(visitor: Visitor) -> Answer {
-    let path = query("/operations", [("limit", OPERATIONS_MAX)]);
-    let page: Listed<Operation> = visitor.api.get(&path).await?;
+pub(super) async fn list(context: PageContext) -> Answer {
+    let page: Listed<Operation> = context.api.get_all("/operations").await?;
     let now = now_ms();
-    let mut rows: Vec<Row> = page.items.iter().map(|operation| Row::of(operation, now)).collect();
-    rows.reverse();
+    let rows: Vec<Row> = page.items.iter().map(|operation| Row::of(operation, now)).collect();
     let any_running = rows.iter().any(|row| row.running);
-    render(&Page { frame: visitor.frame("Operations", "operations"), rows, any_running })
+    render(&Page { layout: context.layout("Operations", "operations"), rows, any_running })
 }
 
 /// `GET /console/operations/{id}`.
-pub(super) async fn show(visitor: Visitor, Path(id): Path<String>) -> Answer {
-    let operation: Operation = visitor.api.get(&format!("/operations/{}", segment(&id))).await?;
+pub(super) async fn show(context: PageContext, Path(id): Path<String>) -> Answer {
+    let operation: Operation = context.api.get(&format!("/operations/{}", segment(&id))).await?;
     let row = Row::of(&operation, now_ms());
-    let may_stop = visitor.administers() && row.running;
-    render(&One { frame: visitor.frame(format!("{}: operation", row.verb), "operations"), row, may_stop })
+    let may_cancel = context.is_admin() && row.running;
+    render(&OperationPage {
+        layout: context.layout(format!("{}: operation", row.action), "operations"),
+        row,
+        may_cancel,
+    })
 }
 
-/// `POST /console/operations/{id}/stop`.
-pub(super) async fn stop(visitor: Visitor, Path(id): Path<String>, _: Posted) -> Answer {
-    visitor.api.send(Method::DELETE, &format!("/operations/{}", segment(&id))).await?;
-    let page = format!("/console/operations/{}?done=stopped", segment(&id));
+/// `POST /console/operations/{id}/cancel`.
+pub(super) async fn cancel(context: PageContext, Path(id): Path<String>, _: VerifiedForm) -> Answer {
+    context.api.send(Method::POST, &format!("/operations/{}/cancel", segment(&id))).await?;
+    let page = format!("/console/operations/{}?done=operation-cancelled", segment(&id));
     Ok(Redirect::to(&page).into_response())
 }
 
 impl Row {
     fn of(operation: &Operation, now: i64) -> Self {
         let running = operation.state == OperationState::Running;
-        let gone = operation.done + operation.failed;
+        let processed = operation.done + operation.failed;
         let progress = match operation.matched {
-            Some(matched) => format!("{} of {}", words::count(gone), words::count(matched.max(gone))),
-            None => format!("{} so far", words::count(gone)),
+            Some(matched) => format!("{} of {}", text::count(processed), text::count(matched.max(processed))),
+            None => format!("{} so far", text::count(processed)),
         };
-        let rate = operation.rate_per_second.map(|rate| format!("at most {} a second", words::decimal(rate)));
-        let canary = operation.canary.map(|first| format!("{first} first, the rest if they succeed"));
-        let terms: Vec<String> = [rate, canary].into_iter().flatten().collect();
+        let rate =
+            operation.rate_per_second.map(|rate| format!("at most {} per second", text::decimal(rate)));
+        let canary = operation.canary.map(|first| format!("canary of {first}"));
+        let conditions: Vec<String> = [rate, canary].into_iter().flatten().collect();
         let (state, class) = match operation.state {
             OperationState::Running => ("running", "info"),
             OperationState::Done => ("done", "good"),
-            OperationState::CanaryFailed => ("stopped: one of the first did not succeed", "bad"),
-            OperationState::Stopped => ("stopped", "warn"),
+            OperationState::CanaryFailed => ("canary failed", "bad"),
+            OperationState::Cancelled => ("cancelled", "warn"),
         };
         Self {
             id: operation.operation_id.clone(),
-            verb: verb(operation.kind),
-            about: about(&operation.filter),
+            action: action_title(operation.kind),
+            filter: filter_text(&operation.filter),
             state,
             class,
             running,
-            matched: operation.matched.map(|matched| matched.max(gone)),
+            matched: operation.matched.map(|matched| matched.max(processed)),
             done: operation.done,
             failed: operation.failed,
-            gone,
+            processed,
             progress,
-            terms: terms.join(", "),
-            began: Moment::seen(operation.created_at, now),
-            ended: operation.finished_at.map(|at| Moment::seen(at, now)),
+            conditions: conditions.join(", "),
+            started: RelativeTime::new(operation.created_at, now),
+            ended: operation.finished_at.map(|at| RelativeTime::new(at, now)),
         }
     }
 }
 
-/// What an operation is about, field by field.
-fn about(filter: &JobFilter) -> String {
+/// The fields of the filter of an operation.
+fn filter_text(filter: &JobFilter) -> String {
     let fields = serde_json::to_value(filter).unwrap_or_default();
     let field = |(name, value): (&String, &serde_json::Value)| match (value.as_str(), value.as_i64()) {
         (Some(text), _) => format!("{name} {text}"),
-        (None, Some(at)) => format!("{name} {} UTC", words::utc(at)),
+        (None, Some(at)) => format!("{name} {} UTC", text::utc(at)),
         (None, None) => format!("{name} {value}"),
     };
     match fields.as_object().into_iter().flatten().map(field).collect::<Vec<_>>().join(", ") {
-        text if text.is_empty() => "everything".to_owned(),
+        text if text.is_empty() => "all jobs".to_owned(),
         text => text,
     }
 }
 
-fn verb(kind: OperationKind) -> &'static str {
+fn action_title(kind: OperationKind) -> &'static str {
     match kind {
         OperationKind::Redrive => "Redrive",
         OperationKind::Discard => "Discard",

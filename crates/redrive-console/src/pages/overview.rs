@@ -1,31 +1,31 @@
-//! The overview: what is wrong now, in words, then the figures and how they came.
+//! The overview: current problems, figures and charts.
 
 use askama::Template;
 use futures_util::future::join3;
-use redrive_server::wire::overview::{Overview, Severity, Trouble as Wrong};
-use redrive_server::wire::series::{Series, SeriesPoint};
+use redrive_wire::overview::{CurrentProblem, Overview, ProblemSeverity};
+use redrive_wire::series::{Series, SeriesPoint};
 
 use super::Answer;
 use crate::api::query;
-use crate::chart::series::{Sort, Times, lines, stacked};
+use crate::chart::series::{DataSeries, TimeAxis, lines, stacked};
 use crate::chart::{Figure, Unit, as_f64};
+use crate::context::PageContext;
 use crate::filter::STATES;
-use crate::frame::{Frame, render};
-use crate::visitor::Visitor;
-use crate::words;
+use crate::layout::{Layout, render};
+use crate::text;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     problems: Vec<Problem>,
     figures: Vec<(&'static str, String, String)>,
     states: Vec<(&'static str, String)>,
-    /// None for one tenant: the numbers over time are of all together.
+    /// Empty for a key of one tenant, because the series cover all tenants.
     charts: Vec<(&'static str, Vec<Figure>)>,
 }
 
-/// Something that is wrong now.
+/// A current problem, with a link to its page.
 struct Problem {
     class: &'static str,
     text: String,
@@ -33,8 +33,8 @@ struct Problem {
 }
 
 /// `GET /`.
-pub(super) async fn show(visitor: Visitor) -> Answer {
-    let api = &visitor.api;
+pub(super) async fn show(context: PageContext) -> Answer {
+    let api = &context.api;
     let (overview, hour, day) = join3(
         api.get::<Overview>("/overview"),
         api.get::<Series>("/series?span=hour"),
@@ -43,13 +43,13 @@ pub(super) async fn show(visitor: Visitor) -> Answer {
     .await;
     let (overview, hour, day) = (overview?, hour?, day?);
     let count =
-        |state: &&'static str| (*state, words::count(overview.jobs.get(*state).copied().unwrap_or_default()));
+        |state: &&'static str| (*state, text::count(overview.jobs.get(*state).copied().unwrap_or_default()));
     render(&Page {
-        frame: visitor.frame("Overview", "overview"),
+        layout: context.layout("Overview", "overview"),
         problems: overview.problems.iter().map(Problem::of).collect(),
         figures: figures(&overview),
         states: STATES.iter().map(count).collect(),
-        charts: match visitor.me.tenant {
+        charts: match context.me.tenant {
             Some(_) => Vec::new(),
             None => vec![
                 ("Last hour", charts("hour", &hour, overview.now - 3_600_000, overview.now)),
@@ -65,88 +65,96 @@ fn figures(overview: &Overview) -> Vec<(&'static str, String, String)> {
         let parts = [
             ("succeeded", rates.succeeded),
             ("retried", rates.retried),
-            ("exhausted", rates.exhausted),
+            ("dead", rates.dead),
             ("other", rates.other),
         ];
         let all: f64 = parts.iter().map(|(_, rate)| rate).sum();
-        let there = parts.iter().filter(|(_, rate)| *rate > 0.0);
-        let said: Vec<String> =
-            there.map(|(name, rate)| format!("{} {name}", words::decimal(*rate))).collect();
-        figures.push(("Attempts", format!("{}/s", words::decimal(all)), said.join(", ")));
+        let nonzero = parts.iter().filter(|(_, rate)| *rate > 0.0);
+        let rates: Vec<String> =
+            nonzero.map(|(name, rate)| format!("{} {name}", text::decimal(*rate))).collect();
+        figures.push(("Attempts", format!("{}/s", text::decimal(all)), rates.join(", ")));
     }
-    let success = overview.success_rate.map_or_else(|| "–".to_owned(), words::per_cent);
-    figures.push(("Success rate", success, "of attempts in five minutes".to_owned()));
+    let success = overview.success_rate.map_or_else(|| "–".to_owned(), text::percent);
+    figures.push(("Success rate", success, "of the attempts of the last 5 minutes".to_owned()));
     let lag = &overview.start_lag;
-    let late = format!("99 in 100 within {}", words::span_or_dash(lag.p99_ms));
-    figures.push(("Start lag", words::span_or_dash(lag.p50_ms), late));
-    let oldest = overview.oldest_due_ms.map_or_else(|| "none waits".to_owned(), words::span);
-    figures.push(("Oldest due", oldest, "the job that waits for longest".to_owned()));
+    let p99 = format!("p99 {}", text::duration_or_dash(lag.p99_ms));
+    figures.push(("Start lag", format!("p50 {}", text::duration_or_dash(lag.p50_ms)), p99));
+    let oldest = overview.oldest_due_ms.map_or_else(|| "–".to_owned(), text::duration);
+    figures.push(("Oldest due", oldest, "how long the oldest due job has been due".to_owned()));
     figures
 }
 
 fn charts(span: &str, series: &Series, from: i64, to: i64) -> Vec<Figure> {
     let points = &series.points;
     let times =
-        Times { at: points.iter().map(|point| point.at).collect(), step_ms: series.step_ms, from, to };
+        TimeAxis { at: points.iter().map(|point| point.at).collect(), step_ms: series.step_ms, from, to };
     let plot = Plot { points, times, span };
     vec![plot.attempts(), plot.lag(), plot.depth(), plot.oldest()]
 }
 
-/// The points of a span, and what is drawn of them.
+/// The charts of one time span.
 struct Plot<'a> {
     points: &'a [SeriesPoint],
-    times: Times,
+    times: TimeAxis,
     span: &'a str,
 }
 
 impl Plot<'_> {
     fn attempts(&self) -> Figure {
         let seconds = as_f64(self.times.step_ms.unsigned_abs()) / 1000.0;
-        let sort = |label, class, count: fn(&SeriesPoint) -> u64| {
-            self.sort(label, class, |point| Some(as_f64(count(point)) / seconds))
+        let series = |label, class, count: fn(&SeriesPoint) -> u64| {
+            self.series(label, class, |point| Some(as_f64(count(point)) / seconds))
         };
-        let sorts = [
-            sort("succeeded", "good", |point| point.succeeded),
-            sort("retried", "warn", |point| point.retried),
-            sort("exhausted", "bad", |point| point.exhausted),
-            sort("other", "calm", |point| point.other),
+        let series = [
+            series("succeeded", "good", |point| point.succeeded),
+            series("retried", "warn", |point| point.retried),
+            series("dead", "bad", |point| point.dead),
+            series("other", "calm", |point| point.other),
         ];
-        stacked(&self.id("attempts"), "Attempts a second, by outcome", &self.times, &sorts, Unit::PerSecond)
+        stacked(
+            &self.id("attempts"),
+            "Attempts per second, by outcome",
+            &self.times,
+            &series,
+            Unit::PerSecond,
+        )
     }
 
     fn lag(&self) -> Figure {
-        let sorts = [
-            self.sort("half within", "line-a", |point| point.start_lag_p50_ms.map(as_f64)),
-            self.sort("99 in 100 within", "line-b", |point| point.start_lag_p99_ms.map(as_f64)),
+        let series = [
+            self.series("p50", "line-a", |point| point.start_lag_p50_ms.map(as_f64)),
+            self.series("p99", "line-b", |point| point.start_lag_p99_ms.map(as_f64)),
         ];
-        lines(&self.id("lag"), "Start lag", &self.times, &sorts, Unit::Span)
+        lines(&self.id("lag"), "Start lag", &self.times, &series, Unit::Duration)
     }
 
     fn depth(&self) -> Figure {
         let depth = |label: &'static str, class| {
-            self.sort(label, class, |point| Some(as_f64(point.jobs.get(label).copied().unwrap_or_default())))
+            self.series(label, class, |point| {
+                Some(as_f64(point.jobs.get(label).copied().unwrap_or_default()))
+            })
         };
-        let sorts = [
+        let series = [
             depth("pending", "calm"),
             depth("retrying", "warn"),
             depth("running", "info"),
             depth("waiting", "more"),
         ];
-        stacked(&self.id("depth"), "Jobs that have not ended, by state", &self.times, &sorts, Unit::Count)
+        stacked(&self.id("depth"), "Jobs that have not ended, by state", &self.times, &series, Unit::Count)
     }
 
     fn oldest(&self) -> Figure {
-        let sorts = [self.sort("oldest due", "line-a", |point| point.oldest_due_ms.map(as_f64))];
-        lines(&self.id("oldest"), "Wait of the oldest due job", &self.times, &sorts, Unit::Span)
+        let series = [self.series("oldest due", "line-a", |point| point.oldest_due_ms.map(as_f64))];
+        lines(&self.id("oldest"), "Age of the oldest due job", &self.times, &series, Unit::Duration)
     }
 
-    fn sort(
+    fn series(
         &self,
         label: &'static str,
         class: &'static str,
         value: impl Fn(&SeriesPoint) -> Option<f64>,
-    ) -> Sort {
-        Sort { label, class, values: self.points.iter().map(value).collect() }
+    ) -> DataSeries {
+        DataSeries { label, class, values: self.points.iter().map(value).collect() }
     }
 
     fn id(&self, name: &str) -> String {
@@ -155,12 +163,12 @@ impl Plot<'_> {
 }
 
 impl Problem {
-    fn of(wrong: &Wrong) -> Self {
-        let path = match wrong.page.as_str() {
+    fn of(problem: &CurrentProblem) -> Self {
+        let path = match problem.page.as_str() {
             "tasks" => "/console/tasks",
             "jobs" => "/console/jobs",
             "dead" => "/console/dead",
-            "origins" if wrong.query.contains_key("origin") => "/console/origins/of",
+            "origins" if problem.query.contains_key("origin") => "/console/origins/show",
             "origins" => "/console/origins",
             "queues" => "/console/queues",
             "nodes" => "/console/nodes",
@@ -170,12 +178,12 @@ impl Problem {
             _ => "/",
         };
         Self {
-            class: match wrong.severity {
-                Severity::Bad => "bad",
-                Severity::Warn => "warn",
+            class: match problem.severity {
+                ProblemSeverity::Bad => "bad",
+                ProblemSeverity::Warn => "warn",
             },
-            text: words::capital(&wrong.text),
-            link: query(path, wrong.query.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
+            text: text::capitalized(&problem.text),
+            link: query(path, problem.query.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Queues: what each holds, whether it is paused, and what bounds it.
+//! Queues: their jobs by state, pauses and limits.
 
 use askama::Template;
 use axum::extract::Path;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect};
-use redrive_server::wire::queue::{QueueBounds, QueueQuota, QueueRate, QueueStatus, Queues};
+use redrive_wire::queue::{KeyLimits, QueueLimits, QueueRate, QueueStatus, Queues};
 use serde_json::json;
 
 use super::Answer;
 use crate::api::segment;
+use crate::context::PageContext;
+use crate::error::PageError;
 use crate::filter::{Filter, STATES};
-use crate::form::{Fields, Posted};
-use crate::frame::{Frame, render};
-use crate::trouble::Trouble;
-use crate::visitor::Visitor;
-use crate::words;
+use crate::form::{FormFields, VerifiedForm};
+use crate::layout::{Layout, render};
+use crate::text;
 
 #[derive(Template)]
 #[template(path = "queues.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     rows: Vec<Row>,
     all_paused: bool,
     may_change: bool,
@@ -29,55 +29,59 @@ struct Row {
     name: String,
     paused: bool,
     counts: Vec<(&'static str, String, String)>,
-    quota: String,
-    bounds: QueueQuota,
+    limits_text: String,
+    limits: QueueLimits,
 }
 
 /// `GET /console/queues`.
-pub(super) async fn list(visitor: Visitor) -> Answer {
-    let queues: Queues = visitor.api.get("/queues").await?;
+pub(super) async fn list(context: PageContext) -> Answer {
+    let queues: Queues = context.api.get_all("/queues").await?;
     render(&Page {
-        frame: visitor.frame("Queues", "queues"),
+        layout: context.layout("Queues", "queues"),
         all_paused: queues.all_paused,
         rows: queues.items.iter().map(Row::of).collect(),
-        may_change: visitor.administers_all(),
+        may_change: context.is_global_admin(),
     })
 }
 
-/// `POST /console/queues/{verb}`.
-pub(super) async fn act(visitor: Visitor, Path(verb): Path<String>, Posted(fields): Posted) -> Answer {
-    let done = match verb.as_str() {
+/// `POST /console/queues/{action}`.
+pub(super) async fn act(
+    context: PageContext,
+    Path(action): Path<String>,
+    VerifiedForm(fields): VerifiedForm,
+) -> Answer {
+    let done = match action.as_str() {
         "pause" => "queue-paused",
         "resume" => "queue-resumed",
-        _ => return Err(Trouble::NoPage),
+        _ => return Err(PageError::NotFound),
     };
-    let path = format!("/queues/{}/{verb}", segment(&fields.text("queue")));
-    visitor.api.send_json(Method::POST, &path, &json!({})).await?;
+    let path = format!("/queues/{}/{action}", segment(&fields.text("queue")));
+    context.api.send_json(Method::POST, &path, &json!({})).await?;
     Ok(Redirect::to(&format!("/console/queues?done={done}")).into_response())
 }
 
-/// `POST /console/queues/quota`.
-pub(super) async fn limit(visitor: Visitor, Posted(fields): Posted) -> Answer {
-    let path = format!("/queues/{}/quota", segment(&fields.text("queue")));
-    let quota = quota(&fields)?;
-    if quota == QueueQuota::default() {
-        visitor.api.send(Method::DELETE, &path).await?;
+/// `POST /console/queues/limits`.
+pub(super) async fn set_limits(context: PageContext, VerifiedForm(fields): VerifiedForm) -> Answer {
+    let path = format!("/queues/{}/limits", segment(&fields.text("queue")));
+    let limits = read_limits(&fields)?;
+    if limits == QueueLimits::default() {
+        context.api.send(Method::DELETE, &path).await?;
         return Ok(Redirect::to("/console/queues?done=unlimited").into_response());
     }
-    visitor.api.send_json(Method::PUT, &path, &quota).await?;
+    context.api.send_json(Method::PUT, &path, &limits).await?;
     Ok(Redirect::to("/console/queues?done=limited").into_response())
 }
 
-fn quota(fields: &Fields) -> Result<QueueQuota, Trouble> {
-    let rate = |count: &str, seconds: &str| -> Result<Option<QueueRate>, Trouble> {
+fn read_limits(fields: &FormFields) -> Result<QueueLimits, PageError> {
+    let rate = |count: &str, seconds: &str| -> Result<Option<QueueRate>, PageError> {
         let Some(count) = fields.number(count)? else { return Ok(None) };
         let per_ms = fields.number::<u64>(seconds)?.unwrap_or(1).saturating_mul(1000);
         Ok(Some(QueueRate { count, per_ms }))
     };
-    Ok(QueueQuota {
+    Ok(QueueLimits {
         concurrency: fields.number("concurrency")?,
         rate: rate("rateCount", "rateSeconds")?,
-        per_key: QueueBounds {
+        per_key: KeyLimits {
             concurrency: fields.number("keyConcurrency")?,
             rate: rate("keyRateCount", "keyRateSeconds")?,
         },
@@ -92,27 +96,27 @@ impl Row {
         };
         let counts = STATES.iter().filter_map(|state| {
             let number = queue.jobs.get(*state).copied().filter(|number| *number > 0)?;
-            Some((*state, words::count(number), link(state)))
+            Some((*state, text::count(number), link(state)))
         });
         Self {
             name: queue.name.clone(),
             paused: queue.paused,
             counts: counts.collect(),
-            quota: queue.quota.as_ref().map(in_words).unwrap_or_default(),
-            bounds: queue.quota.unwrap_or_default(),
+            limits_text: queue.limits.as_ref().map(limits_text).unwrap_or_default(),
+            limits: queue.limits.unwrap_or_default(),
         }
     }
 }
 
-fn in_words(quota: &QueueQuota) -> String {
+fn limits_text(limits: &QueueLimits) -> String {
     let rate = |rate: QueueRate| {
-        format!("{} starts per {}", words::count(rate.count.into()), words::span(rate.per_ms))
+        format!("{} starts per {}", text::count(rate.count.into()), text::duration(rate.per_ms))
     };
     let parts = [
-        quota.concurrency.map(|most| format!("{most} at once")),
-        quota.rate.map(rate),
-        quota.per_key.concurrency.map(|most| format!("{most} at once for each key")),
-        quota.per_key.rate.map(|each| format!("{} for each key", rate(each))),
+        limits.concurrency.map(|max| format!("{max} at once")),
+        limits.rate.map(rate),
+        limits.per_key.concurrency.map(|max| format!("{max} at once per key")),
+        limits.per_key.rate.map(|each| format!("{} per key", rate(each))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -1,24 +1,25 @@
-//! Schedules: what comes when, and how to hold or hasten it.
+//! Schedules: their next runs, and pause, resume and run now.
 
 use askama::Template;
 use axum::extract::Path;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect};
-use redrive_server::wire::schedule::{MissedRuns, ScheduleStatus, ScheduledRun, Schedules};
+use redrive_wire::page::Page as Listed;
+use redrive_wire::schedule::{MissedRuns, ScheduleStatus, ScheduledRun};
 use serde_json::json;
 
 use super::Answer;
 use crate::api::segment;
-use crate::form::Posted;
-use crate::frame::{Frame, render};
-use crate::trouble::Trouble;
-use crate::visitor::Visitor;
-use crate::words::{self, Moment, now_ms};
+use crate::context::PageContext;
+use crate::error::PageError;
+use crate::form::VerifiedForm;
+use crate::layout::{Layout, render};
+use crate::text::{self, RelativeTime, now_ms};
 
 #[derive(Template)]
 #[template(path = "schedules.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     rows: Vec<Row>,
     may_change: bool,
 }
@@ -31,41 +32,45 @@ struct Row {
     timing: String,
     missed: &'static str,
     paused: bool,
-    next: Option<Moment>,
+    next: Option<RelativeTime>,
     later: String,
 }
 
 /// `GET /console/schedules`.
-pub(super) async fn list(visitor: Visitor) -> Answer {
-    let schedules: Schedules = visitor.api.get("/schedules").await?;
+pub(super) async fn list(context: PageContext) -> Answer {
+    let schedules: Listed<ScheduleStatus> = context.api.get_all("/schedules").await?;
     let now = now_ms();
     render(&Page {
-        frame: visitor.frame("Schedules", "schedules"),
+        layout: context.layout("Schedules", "schedules"),
         rows: schedules.items.iter().map(|schedule| Row::of(schedule, now)).collect(),
-        may_change: visitor.administers_all(),
+        may_change: context.is_global_admin(),
     })
 }
 
-/// `POST /console/schedules/{verb}`.
-pub(super) async fn act(visitor: Visitor, Path(verb): Path<String>, Posted(fields): Posted) -> Answer {
-    let path = format!("/schedules/{}/{verb}", segment(&fields.text("schedule")));
-    let page = match verb.as_str() {
+/// `POST /console/schedules/{action}`.
+pub(super) async fn act(
+    context: PageContext,
+    Path(action): Path<String>,
+    VerifiedForm(fields): VerifiedForm,
+) -> Answer {
+    let path = format!("/schedules/{}/{action}", segment(&fields.text("schedule")));
+    let page = match action.as_str() {
         "run-now" => {
-            let begun: ScheduledRun = visitor.api.post(&path, &json!({})).await?;
-            format!("/console/jobs/{}?done=schedule-run", segment(&begun.job_id))
+            let run: ScheduledRun = context.api.post(&path, &json!({})).await?;
+            format!("/console/jobs/{}?done=schedule-run", segment(&run.job_id))
         }
         "pause" | "resume" => {
-            visitor.api.send_json(Method::POST, &path, &json!({})).await?;
-            format!("/console/schedules?done=schedule-{verb}d")
+            context.api.send_json(Method::POST, &path, &json!({})).await?;
+            format!("/console/schedules?done=schedule-{action}d")
         }
-        _ => return Err(Trouble::NoPage),
+        _ => return Err(PageError::NotFound),
     };
     Ok(Redirect::to(&page).into_response())
 }
 
 impl Row {
     fn of(schedule: &ScheduleStatus, now: i64) -> Self {
-        let later: Vec<String> = schedule.upcoming.iter().skip(1).map(|at| words::utc(*at)).collect();
+        let later: Vec<String> = schedule.upcoming.iter().skip(1).map(|at| text::utc(*at)).collect();
         Self {
             name: schedule.name.clone(),
             kind: schedule.kind.clone(),
@@ -73,12 +78,12 @@ impl Row {
             tenant: schedule.tenant.clone(),
             timing: schedule.timing.clone(),
             missed: match schedule.missed {
-                MissedRuns::Skip => "are left out",
-                MissedRuns::Once => "run once for all",
-                MissedRuns::All => "run one by one",
+                MissedRuns::Skip => "skip missed runs",
+                MissedRuns::Once => "one run for all missed",
+                MissedRuns::All => "every missed run",
             },
             paused: schedule.paused,
-            next: schedule.upcoming.first().map(|at| Moment::seen(*at, now)),
+            next: schedule.upcoming.first().map(|at| RelativeTime::new(*at, now)),
             later: later.join(", "),
         }
     }

@@ -1,4 +1,4 @@
-//! Signing in with an API key, and out again.
+//! Signing in with an API key, and signing out.
 
 use askama::Template;
 use axum::Extension;
@@ -6,83 +6,85 @@ use axum::extract::FromRequest as _;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use redrive_server::Peer;
-use redrive_server::wire::session::OpenedSession;
+use redrive_wire::Peer;
+use redrive_wire::session::OpenedSession;
 
 use super::Answer;
-use crate::api::Api;
-use crate::form::{Fields, Posted};
-use crate::frame::{Frame, render, render_with};
-use crate::session::{self, Seed, came_by_https, form_token};
+use crate::api::ApiRoutes;
+use crate::form::{FormFields, VerifiedForm};
+use crate::layout::{Layout, render, render_with};
+use crate::session::{self, FormSeed, form_token, is_https};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
 struct Page {
-    frame: Frame,
+    layout: Layout,
     next: String,
-    refused: Option<String>,
+    rejected: Option<&'static str>,
 }
 
 /// `GET /console/sign-in`.
-pub(super) async fn show(headers: HeaderMap, Extension(seed): Extension<Seed>, uri: Uri) -> Answer {
-    let query = Fields::parse(uri.query().unwrap_or_default().as_bytes());
-    let mut frame = frame(&headers, &seed);
-    frame.notice = super::notice::of(&query);
-    render(&Page { frame, next: inside(query.get("next")).to_owned(), refused: None })
+pub(super) async fn show(headers: HeaderMap, Extension(seed): Extension<FormSeed>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    let mut layout = layout(&headers, &seed);
+    layout.notice = super::notice::of(&query);
+    render(&Page { layout, next: local_path(query.get("next")).to_owned(), rejected: None })
 }
 
 /// `POST /console/sign-in`.
-pub(super) async fn enter(
-    State(api): State<Api>,
-    Extension(seed): Extension<Seed>,
+pub(super) async fn sign_in(
+    State(api): State<ApiRoutes>,
+    Extension(seed): Extension<FormSeed>,
     request: Request,
 ) -> Answer {
-    let (secure, headers) = (came_by_https(&request), request.headers().clone());
+    let (secure, headers) = (is_https(&request), request.headers().clone());
     let peer = request.extensions().get::<Peer>().copied();
-    let Posted(fields) = Posted::from_request(request, &()).await?;
-    let next = inside(fields.get("next")).to_owned();
+    let VerifiedForm(fields) = VerifiedForm::from_request(request, &()).await?;
+    let next = local_path(fields.get("next")).to_owned();
     let key = fields.get("key").unwrap_or_default();
-    let caller = api.caller(&headers, peer.as_ref(), Some(key));
-    match caller.post::<OpenedSession>("/sessions", &()).await {
+    let client = api.client(&headers, peer.as_ref(), Some(key));
+    match client.post::<OpenedSession>("/sessions", &()).await {
         Ok(opened) => {
             let mut response = Redirect::to(&next).into_response();
-            response.headers_mut().append(header::SET_COOKIE, session::remembered(&opened.token, secure));
-            response.headers_mut().append(header::SET_COOKIE, session::forgotten_key());
+            response
+                .headers_mut()
+                .append(header::SET_COOKIE, session::set_session_cookie(opened.token, secure));
+            response.headers_mut().append(header::SET_COOKIE, session::remove_old_key_cookie());
             Ok(response)
         }
-        Err(trouble) if trouble.wants_key() => {
-            let refused = Some("This API key is not known, or was revoked.".to_owned());
-            let page = Page { frame: frame(&headers, &seed), next, refused };
+        Err(error) if error.needs_key() => {
+            let rejected = Some("This API key is unknown or was revoked.");
+            let page = Page { layout: layout(&headers, &seed), next, rejected };
             Ok(render_with(StatusCode::UNAUTHORIZED, &page))
         }
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     }
 }
 
 /// `POST /console/sign-out`.
-pub(super) async fn leave(
-    State(api): State<Api>,
+pub(super) async fn sign_out(
+    State(api): State<ApiRoutes>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
-    _: Posted,
+    _: VerifiedForm,
 ) -> Response {
-    // One that has ended by itself is as good: the browser forgets it in any case.
+    // The session may have ended already. The browser forgets it in any case.
     let peer = peer.map(|Extension(peer)| peer);
-    let caller = api.caller(&headers, peer.as_ref(), session::token(&headers));
-    let _ = caller.send(Method::DELETE, "/sessions/current").await;
+    let client = api.client(&headers, peer.as_ref(), session::session_token(&headers).as_deref());
+    let _ = client.send(Method::DELETE, "/sessions/current").await;
     let mut response = Redirect::to("/console/sign-in?done=signed-out").into_response();
-    response.headers_mut().append(header::SET_COOKIE, session::forgotten());
+    response.headers_mut().append(header::SET_COOKIE, session::remove_session_cookie());
     response
 }
 
-fn frame(headers: &HeaderMap, seed: &Seed) -> Frame {
-    let mut frame = Frame::bare("Sign in".to_owned());
-    frame.token = form_token(session::token(headers), seed);
-    frame
+fn layout(headers: &HeaderMap, seed: &FormSeed) -> Layout {
+    let mut layout = Layout::anonymous("Sign in".to_owned());
+    layout.token = form_token(session::session_token(headers).as_deref(), seed);
+    layout
 }
 
-/// A path of this service; anything else would lead away.
-fn inside(next: Option<&str>) -> &str {
+/// Returns a path of this service, and `/` for the address of another site.
+fn local_path(next: Option<&str>) -> &str {
     let is_path = |path: &&str| {
         path.starts_with('/')
             && !path[1..].starts_with(['/', '\\'])
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_led_away() {
+    fn the_next_page_is_on_this_site() {
         for (next, path) in [
             ("/console/jobs?a=b", "/console/jobs?a=b"),
             ("//evil.example", "/"),
@@ -105,7 +107,7 @@ mod tests {
             ("/\t/evil.example", "/"),
             ("", "/"),
         ] {
-            assert_eq!(inside(Some(next)), path);
+            assert_eq!(local_path(Some(next)), path);
         }
     }
 }

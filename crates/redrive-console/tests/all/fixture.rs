@@ -1,4 +1,4 @@
-//! A console on a store in memory, and a browser that keeps cookies and fills in forms.
+//! A console on a store in memory, and a simulated browser that keeps cookies and submits forms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,23 +8,24 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use redrive_core::catalog;
-use redrive_core::store::{ClaimRequest, Settled, Settlement, Store};
-use redrive_core::{Entry, Job, JobId, Kind, NewJob, Reason, Tenant, Timestamp, Verdict, WorkerId};
-use redrive_delivery::Parts;
+use redrive_core::store::{ClaimRequest, SettleResult, Settlement, Store};
+use redrive_core::{AttemptReport, Job, JobId, Kind, NewJob, Reason, Tenant, Timestamp, Verdict, WorkerId};
+use redrive_delivery::DeliveryParts;
 use redrive_delivery::bodies::Bodies;
 use redrive_delivery::gate::{GateRules, Gates};
 use redrive_delivery::secrets::{SecretKey, Vault};
-use redrive_server::keys::{self, NewKey, Scope};
-use redrive_server::{Access, Api, Peer};
+use redrive_server::keys::{self, NewKey};
+use redrive_server::{Access, Api};
 use redrive_store_sqlite::SqliteStore;
-use redrive_testkit::faulty::{Faults, FaultyStore, Weather};
+use redrive_testkit::faulty_store::{FaultRates, FaultSwitch, FaultyStore};
+use redrive_wire::{Peer, Scope};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Where the console of these tests is.
+/// The host of the console in these tests.
 pub(crate) const HOST: &str = "127.0.0.1:7373";
-/// Every page that can be looked at without naming something.
+/// Every page whose address needs no id.
 pub(crate) const PAGES: [&str; 13] = [
     "/",
     "/console/tasks",
@@ -41,33 +42,34 @@ pub(crate) const PAGES: [&str; 13] = [
     "/console/help",
 ];
 
-pub(crate) struct Stage {
+/// A console and its store.
+pub(crate) struct Fixture {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) router: Router,
-    /// Whether the store answers.
-    pub(crate) weather: Arc<Weather>,
+    /// Switches failures of the store on and off.
+    pub(crate) faults: Arc<FaultSwitch>,
     api: Router,
 }
 
-impl Stage {
-    /// A console that is open, or one that wants a key.
+impl Fixture {
+    /// Starts a console that is open, or one that needs an API key.
     pub(crate) async fn new(access: Access) -> Self {
         let store = Arc::new(SqliteStore::open_in_memory().unwrap());
-        let parts = Parts {
+        let parts = DeliveryParts {
             bodies: Bodies::open("memory:").unwrap(),
             gates: Arc::new(Gates::new(GateRules::default())),
             vault: Arc::new(Vault::new(&SecretKey::from_base64(&format!("{}=", "A".repeat(43))).unwrap())),
         };
         let node = WorkerId::new("node-1").unwrap();
-        let weather = Arc::new(Weather::default());
+        let faults = Arc::new(FaultSwitch::default());
         let rng = fastrand::Rng::with_seed(7);
-        let seen = Arc::new(FaultyStore::new(store.clone(), Faults::NONE, weather.clone(), rng));
-        let api = Api::open(seen, parts, access, node, CancellationToken::new()).await.unwrap();
-        Self { store, router: redrive_console::router(api.router()), weather, api: api.router() }
+        let faulty_store = Arc::new(FaultyStore::new(store.clone(), FaultRates::NONE, faults.clone(), rng));
+        let api = Api::open(faulty_store, parts, access, node, CancellationToken::new()).await.unwrap();
+        Self { store, router: redrive_console::router(api.router()), faults, api: api.router() }
     }
 
-    /// A key; a tenant's, if one is named.
-    pub(crate) async fn key(&self, tenant: Option<&str>, scope: Scope) -> String {
+    /// Creates an API key, of one tenant or of all. Creates the first admin key before it.
+    pub(crate) async fn create_key(&self, tenant: Option<&str>, scope: Scope) -> String {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
         let at = Timestamp::from_ms(1);
         if keys::list(&*self.store, None, 1).await.unwrap().is_empty() {
@@ -77,14 +79,14 @@ impl Stage {
         keys::create(&*self.store, new, at).await.unwrap().1
     }
 
-    /// A browser without a cookie.
+    /// A browser without cookies.
     pub(crate) fn browser(&self) -> Browser {
         Browser { router: self.router.clone(), cookies: BTreeMap::new(), peer: None }
     }
 
     /// A browser that has signed in with a key of this scope.
     pub(crate) async fn signed_in(&self, tenant: Option<&str>, scope: Scope) -> Browser {
-        let key = self.key(tenant, scope).await;
+        let key = self.create_key(tenant, scope).await;
         let mut browser = self.browser();
         let page = browser.get("/console/sign-in").await;
         let answer =
@@ -93,9 +95,9 @@ impl Stage {
         browser
     }
 
-    /// A task, made over the API.
-    pub(crate) async fn task(&self, task: Value, key: Option<&str>) -> String {
-        let mut request = Request::builder().method("POST").uri("/retry-tasks");
+    /// Creates a task through the API, and returns its id.
+    pub(crate) async fn create_task(&self, task: Value, key: Option<&str>) -> String {
+        let mut request = Request::builder().method("POST").uri("/v1/tasks");
         if let Some(key) = key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
@@ -107,9 +109,9 @@ impl Stage {
         body["taskId"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
     }
 
-    /// A job of the library.
-    pub(crate) async fn job(&self, kind: &str, payload: &Value) -> JobId {
-        let policies = catalog::current_all(&*self.store, None, 10).await.unwrap();
+    /// Enqueues a job of the library.
+    pub(crate) async fn enqueue_job(&self, kind: &str, payload: &Value) -> JobId {
+        let policies = catalog::list_current(&*self.store, None, 10).await.unwrap();
         let policy = policies.into_iter().find(|policy| policy.name.as_str() == catalog::DEFAULT).unwrap();
         let id = JobId(uuid::Uuid::now_v7());
         let job = NewJob::new(id, Kind::new(kind).unwrap(), policy, payload.to_string().into());
@@ -117,8 +119,8 @@ impl Stage {
         id
     }
 
-    /// Ends what is due as dead, with this error and this answer.
-    pub(crate) async fn kill(&self, error: &str, excerpt: &str) {
+    /// Makes all due jobs dead, with this error and this excerpt of the answer.
+    pub(crate) async fn fail_due_jobs(&self, error: &str, excerpt: &str) {
         let request = ClaimRequest {
             worker: WorkerId::new("w1").unwrap(),
             queues: vec![],
@@ -132,7 +134,7 @@ impl Stage {
     }
 
     async fn settle(&self, job: &Job, error: &str, excerpt: &str) {
-        let entry = Entry {
+        let entry = AttemptReport {
             run: job.run,
             attempt: job.attempt,
             started_at: job.started_at.unwrap(),
@@ -148,19 +150,19 @@ impl Stage {
             ..Settlement::new(job.lease(), Verdict::DeadLetter(Reason::NotRetryable))
         };
         let answers = self.store.settle(vec![settlement]).await.unwrap();
-        assert!(matches!(answers[..], [Settled::Applied(_)]), "{answers:?}");
+        assert!(matches!(answers[..], [SettleResult::Applied(_)]), "{answers:?}");
     }
 }
 
-/// What a browser got.
+/// An answer of the console.
 #[derive(Debug)]
-pub(crate) struct Got {
+pub(crate) struct PageAnswer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Got {
+impl PageAnswer {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -168,7 +170,9 @@ impl Got {
     /// The token of the forms on this page.
     pub(crate) fn token(&self) -> &str {
         let after = self.body.split("name=\"token\" value=\"").nth(1);
-        after.and_then(|rest| rest.split('"').next()).unwrap_or_else(|| panic!("no form: {}", self.body))
+        after
+            .and_then(|rest| rest.split('"').next())
+            .unwrap_or_else(|| panic!("the page has no form: {}", self.body))
     }
 
     pub(crate) fn has(&self, text: &str) -> bool {
@@ -176,33 +180,38 @@ impl Got {
     }
 }
 
-/// Keeps cookies and names its origin, as browsers do.
+/// A simulated browser. It keeps cookies and sends its origin with forms.
 #[derive(Clone)]
 pub(crate) struct Browser {
     router: Router,
     pub(crate) cookies: BTreeMap<String, String>,
-    /// Where it is, as the listener would say.
+    /// The address of the browser, as the listener sees it.
     pub(crate) peer: Option<Peer>,
 }
 
 impl Browser {
-    pub(crate) async fn get(&mut self, path: &str) -> Got {
+    pub(crate) async fn get(&mut self, path: &str) -> PageAnswer {
         self.send("GET", path, &[], "").await
     }
 
-    /// Sends a form of `page` with these fields.
-    pub(crate) async fn submit(&mut self, path: &str, page: &Got, fields: &[(&str, &str)]) -> Got {
+    /// Submits a form of `page` with these fields.
+    pub(crate) async fn submit(
+        &mut self,
+        path: &str,
+        page: &PageAnswer,
+        fields: &[(&str, &str)],
+    ) -> PageAnswer {
         self.post(path, &[("origin", &format!("http://{HOST}"))], Some(page.token()), fields).await
     }
 
-    /// Sends a form, with whatever a page of someone else would.
+    /// Sends a form with any headers and any token, like a page of another site.
     pub(crate) async fn post(
         &mut self,
         path: &str,
         headers: &[(&str, &str)],
         token: Option<&str>,
         fields: &[(&str, &str)],
-    ) -> Got {
+    ) -> PageAnswer {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         form.extend_pairs(token.map(|token| ("token", token))).extend_pairs(fields);
         let mut all = vec![("content-type", "application/x-www-form-urlencoded")];
@@ -216,7 +225,7 @@ impl Browser {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Got {
+    ) -> PageAnswer {
         let mut request = Request::builder().method(method).uri(path).header("host", HOST);
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -242,7 +251,7 @@ impl Browser {
             }
         }
         let body = to_bytes(body, usize::MAX).await.unwrap();
-        Got {
+        PageAnswer {
             status: parts.status.as_u16(),
             headers: parts.headers,
             body: String::from_utf8_lossy(&body).into_owned(),
