@@ -1,80 +1,81 @@
-//! `redrive dead`: what is beyond help until someone drives it again.
+//! `redrive dead`: dead letters.
 
 mod export;
-mod groups;
 
-use serde_json::{Value, json};
+use std::cmp::Reverse;
 
-use crate::call::Reach;
-use crate::exit::Exit;
-use crate::filter::DeadLetters;
-use crate::list::{self, Columns, Pages, Paging};
-use crate::operation::begin::{Many, Pace};
-use crate::values::whole;
+use redrive_wire::group::DeadLetterGroup;
+use redrive_wire::operation::{OperationKind, OperationRequest};
+use redrive_wire::state::JobState;
+use redrive_wire::task::TASK_KIND;
+use serde_json::value::RawValue;
+
+use crate::client::{Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::filter::{FilterOptions, query};
+use crate::operation::start::{BulkRequest, StartOptions};
+use crate::options::integer;
+use crate::output::list::{self, Columns, Pages, Paging};
+use crate::output::table::Cell;
 use crate::{job, task};
 
-/// What to do with dead letters.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: DeadCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// List exhausted tasks, or dead jobs of another kind, newest first
+enum DeadCommand {
+    /// List dead tasks, or dead jobs of another kind, newest first
     List(ListArguments),
-    /// Count dead letters by reason and target, with one example each
-    Groups,
-    /// Drive dead letters again, all that match
+    /// Count dead letters by reason and target, the largest group first, with an example of each
+    Groups(FilterOptions),
+    /// Redrive all dead letters that match a filter
     ///
-    /// It goes on in the service when this command is interrupted.
-    Redrive(Redrive),
-    /// Remove dead letters for good, all that match
+    /// The operation continues in the service if this command is interrupted.
+    Redrive(RedriveArguments),
+    /// Remove all dead letters that match a filter
     ///
-    /// Asks first on a terminal; elsewhere it needs --yes.
-    Discard(Discard),
-    /// Write dead letters as JSON, one a line, newest first
+    /// On a terminal it asks first; otherwise it needs --yes.
+    Discard(DiscardArguments),
+    /// Write dead letters as JSON, one per line, newest first
     ///
-    /// With --output it can be cut off and goes on where it stopped when it is run again.
+    /// With --output, run the same command again to continue an interrupted export.
     Export(export::Arguments),
 }
 
 #[derive(clap::Args)]
 struct ListArguments {
     #[command(flatten)]
-    filter: DeadLetters,
+    filter: FilterOptions,
     #[command(flatten)]
     paging: Paging,
 }
 
-/// Many at once.
 #[derive(clap::Args)]
-struct Bulk {
+struct BulkArguments {
     #[command(flatten)]
-    filter: DeadLetters,
-    /// In this queue
-    #[arg(long)]
-    queue: Option<String>,
+    filter: FilterOptions,
     #[command(flatten)]
-    pace: Pace,
+    start: StartOptions,
 }
 
 #[derive(clap::Args)]
-struct Redrive {
+struct RedriveArguments {
     #[command(flatten)]
-    bulk: Bulk,
-    /// Drive this many first, and go on only if all of them succeed
-    #[arg(long, value_name = "N", value_parser = whole::<usize>(1.., 3))]
+    bulk: BulkArguments,
+    /// Redrive this many first, and continue only if all of them succeed
+    #[arg(long, value_name = "N", value_parser = integer::<usize>(1.., 3))]
     canary: Option<usize>,
 }
 
 #[derive(clap::Args)]
-struct Discard {
+struct DiscardArguments {
     #[command(flatten)]
-    bulk: Bulk,
+    bulk: BulkArguments,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -82,46 +83,79 @@ struct Discard {
 
 const DEAD: &str = "dead-letters";
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    let service = reach.service()?;
-    match arguments.verb {
-        Verb::List(ListArguments { filter, paging }) => {
-            let (path, query) = filter.listed();
-            let pages = Pages::new(&service, &[path], query, &paging);
-            let none = "there are no such dead letters";
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let options = arguments.options;
+    let client = options.client()?;
+    let bulk = |request| BulkRequest { options: &options, client: &client, request, noun: dead_letters };
+    match arguments.command {
+        DeadCommand::List(ListArguments { filter, paging }) => {
+            let (path, query) = list_of(&filter);
+            let pages = Pages::new(&client, &[path], query, &paging);
+            let empty = "no dead letter matches";
             match filter.kind {
-                None => list::show(&reach, pages, &Columns { none, ..task::COLUMNS }).await,
-                Some(_) => list::show(&reach, pages, &Columns { none, ..job::COLUMNS }).await,
+                None => list::show(&options, pages, &Columns { empty, ..task::COLUMNS }).await,
+                Some(_) => list::show(&options, pages, &Columns { empty, ..job::COLUMNS }).await,
             }
         }
-        Verb::Groups => groups::run(&reach).await,
-        Verb::Redrive(Redrive { bulk, canary }) => {
-            let mut request = bulk.request()?;
-            request["canary"] = json!(canary);
-            Many { reach: &reach, service: &service, path: &[DEAD, "redrive"], request, named: letters }
-                .begin(&bulk.pace)
-                .await
+        DeadCommand::Groups(filter) => {
+            let path = [DEAD, "groups"];
+            let pages = Pages::new(&client, &path, query(&filter.filter()), &Paging::all());
+            let mut groups = pages.read_all().await?;
+            groups.items.sort_by_cached_key(|group| Reverse(count_of(group)));
+            list::show_whole(&options, &groups, &GROUPS)
         }
-        Verb::Discard(Discard { bulk, yes }) => {
-            let request = bulk.request()?;
-            Many { reach: &reach, service: &service, path: &[DEAD, "discard"], request, named: letters }
-                .begin_if_sure(&bulk.pace, "remove", yes)
-                .await
+        DeadCommand::Redrive(redrive) => {
+            let request = redrive.bulk.request(OperationKind::Redrive, redrive.canary);
+            bulk(request).start(&redrive.bulk.start).await
         }
-        Verb::Export(arguments) => export::run(&service, &arguments).await,
+        DeadCommand::Discard(discard) => {
+            let request = discard.bulk.request(OperationKind::Discard, None);
+            bulk(request).confirm_and_start(&discard.bulk.start, "discard", discard.yes).await
+        }
+        DeadCommand::Export(arguments) => export::run(&client, &arguments).await,
     }
 }
 
-impl Bulk {
-    fn request(&self) -> anyhow::Result<Value> {
-        let mut request = serde_json::to_value(&self.filter)?;
-        request["queue"] = json!(self.queue);
-        request["ratePerSecond"] = json!(self.pace.rate);
-        Ok(request)
+/// The path and the query of a list of dead letters: of tasks, or of jobs of another kind.
+fn list_of(filter: &FilterOptions) -> (&'static str, Query) {
+    let mut filter = filter.filter();
+    filter.state = Some(JobState::Dead);
+    let path = if filter.kind.is_none() { DEAD } else { "jobs" };
+    (path, query(&filter))
+}
+
+impl BulkArguments {
+    fn request(&self, kind: OperationKind, canary: Option<usize>) -> OperationRequest {
+        let mut filter = self.filter.filter();
+        filter.state = Some(JobState::Dead);
+        filter.kind = filter.kind.or_else(|| Some(TASK_KIND.to_owned()));
+        OperationRequest { kind, filter, dry_run: false, rate_per_second: self.start.rate, canary }
     }
 }
 
-fn letters(count: u64) -> String {
-    if count == 1 { "1 dead letter".to_owned() } else { format!("{count} dead letters") }
+fn dead_letters(count: u64) -> String {
+    redrive_core::text::count_of(count, "dead letter")
 }
+
+/// The number of dead letters in a group. The largest group is shown first.
+fn count_of(group: &RawValue) -> u64 {
+    serde_json::from_str::<DeadLetterGroup>(group.get()).map_or(0, |group| group.count)
+}
+
+const GROUPS: Columns<DeadLetterGroup> = Columns {
+    headers: &["COUNT", "REASON", "KIND", "TARGET", "NEWEST", "OLDEST", "EXAMPLE", "ERROR"],
+    optional: &["KIND", "OLDEST", "NEWEST"],
+    row: |group, style| {
+        vec![
+            Cell::text(format!("{}{}", group.count, if group.at_least { "+" } else { "" })),
+            Cell::text(group.reason.name()),
+            Cell::text(&group.kind),
+            Cell::text(&group.target),
+            Cell::age(Some(group.newest_at), style),
+            Cell::age(Some(group.oldest_at), style),
+            Cell::id(&group.example.job_id),
+            Cell::optional(group.example.error.as_deref()),
+        ]
+    },
+    empty: "no dead letter matches",
+};

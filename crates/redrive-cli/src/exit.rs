@@ -1,7 +1,6 @@
-//! How the command ends: one number for each thing that a script may want to tell apart.
+//! Exit codes: one for each result that a script may want to distinguish.
 
 use std::error::Error;
-use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -10,110 +9,99 @@ use redrive_delivery::bodies::OpenError;
 use redrive_delivery::secrets::KeyError;
 use redrive_server::{AssembleError, StartError};
 
-use crate::call::CallError;
+use crate::client::ClientError;
 
-/// What the numbers mean, for `--help`. The guide has the same table.
+/// The exit codes as `--help` shows them. The guide has the same table.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
-  0    done
-  1    failed
-  2    asked wrongly: an unknown option, an invalid value, or an input file that cannot be read
-  3    there is no such thing
-  4    refused: a conflict, a key that is missing or does not allow it, or no --yes
+  0    success
+  1    failure
+  2    usage error: an unknown option, an invalid value, or an input file that cannot be read
+  3    not found
+  4    rejected: a conflict, a missing API key, a key without the needed scope, or no --yes
   5    the service cannot be reached, or cannot answer now
-  6    what was followed has ended, and not with success
+  6    the watched task or operation ended without success
   130  interrupted";
 
 /// How the command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// It did what was asked.
-    Done,
-    /// It could not.
+pub(crate) enum ExitStatus {
+    Success,
     Failed,
-    /// It was asked wrongly; clap ends with the same.
+    /// The command line is invalid. clap exits with the same code.
     Usage,
-    /// There is nothing under that name.
     NotFound,
-    /// The service does not do it: a conflict, or a right that is missing.
-    Refused,
-    /// Nothing answers, or not now.
+    /// The service rejected the request: a conflict, or a missing permission.
+    Rejected,
+    /// The service does not answer.
     Unreachable,
-    /// A task or an operation was followed to its end, which is not a success.
+    /// A task or an operation was watched to its end, and it did not succeed.
     Unsuccessful,
-    /// Ctrl-C, while something was followed.
+    /// Ctrl-C while something was watched.
     Interrupted,
 }
 
-impl Exit {
-    /// The number.
+impl ExitStatus {
     pub(crate) fn code(self) -> u8 {
         match self {
-            Self::Done => 0,
+            Self::Success => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::NotFound => 3,
-            Self::Refused => 4,
+            Self::Rejected => 4,
             Self::Unreachable => 5,
             Self::Unsuccessful => 6,
             Self::Interrupted => 130,
         }
     }
 
-    /// An error that ends the command so.
-    pub(crate) fn because(self, text: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Fault { exit: self, text: text.into() })
+    /// Returns an error that makes the command end with this status.
+    pub(crate) fn error(self, text: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(CommandError { status: self, text: text.into() })
     }
 }
 
-/// An error that knows how the command ends.
-#[derive(Debug)]
-struct Fault {
-    exit: Exit,
+/// An error with the exit status that it leads to.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct CommandError {
+    status: ExitStatus,
     text: String,
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
+/// Prints the error, if there is one, and returns the exit code of the process.
+pub(crate) fn exit_code(result: anyhow::Result<ExitStatus>) -> ExitCode {
+    ExitCode::from(result.unwrap_or_else(|error| report(&error)).code())
 }
 
-impl Error for Fault {}
-
-/// Says what went wrong, if anything, and ends.
-pub(crate) fn end(outcome: anyhow::Result<Exit>) -> ExitCode {
-    ExitCode::from(outcome.unwrap_or_else(|error| say(&error)).code())
-}
-
-/// Says what went wrong, and how the command ends for it.
-pub(crate) fn say(error: &anyhow::Error) -> Exit {
-    let exit = exit_of(error);
-    if exit != Exit::Done {
-        // Nobody may be reading: no reason to end differently.
+/// Prints an error and returns the exit status that it leads to.
+pub(crate) fn report(error: &anyhow::Error) -> ExitStatus {
+    let status = status_of(error);
+    if status != ExitStatus::Success {
+        // A closed standard error does not change the exit status.
         let _ = writeln!(io::stderr(), "error: {error:#}");
     }
-    exit
+    status
 }
 
-fn exit_of(error: &anyhow::Error) -> Exit {
+fn status_of(error: &anyhow::Error) -> ExitStatus {
     if error.chain().any(is_broken_pipe) {
-        // Whoever reads has seen enough, as in `| head`.
-        return Exit::Done;
+        // The reader has read enough, as in `| head`.
+        return ExitStatus::Success;
     }
-    if let Some(fault) = error.downcast_ref::<Fault>() {
-        return fault.exit;
+    if let Some(error) = error.downcast_ref::<CommandError>() {
+        return error.status;
     }
-    if let Some(call) = error.downcast_ref::<CallError>() {
-        return call.exit();
+    if let Some(error) = error.downcast_ref::<ClientError>() {
+        return error.exit_status();
     }
-    if error.chain().any(is_invalid_value) { Exit::Usage } else { Exit::Failed }
+    if error.chain().any(is_invalid_value) { ExitStatus::Usage } else { ExitStatus::Failed }
 }
 
-/// Whether the cause is an invalid value, wherever it was found out.
+/// Whether the cause is an invalid value, whichever part of the program found it.
 fn is_invalid_value(cause: &(dyn Error + 'static)) -> bool {
     if let Some(error) = cause.downcast_ref::<AssembleError>() {
         return match error {
-            AssembleError::Store(error) => is_invalid_of_library(error),
+            AssembleError::Store(error) => is_invalid_library_value(error),
             AssembleError::Bodies(error) => matches!(error, OpenError::Address(_)),
             AssembleError::Key(error) => matches!(error, KeyError::Malformed | KeyError::File(..)),
             AssembleError::Start(error) => matches!(error, StartError::Invalid(_)),
@@ -121,11 +109,11 @@ fn is_invalid_value(cause: &(dyn Error + 'static)) -> bool {
         };
     }
     cause.is::<Invalid>()
-        || cause.downcast_ref::<redrive::Error>().is_some_and(is_invalid_of_library)
+        || cause.downcast_ref::<redrive::Error>().is_some_and(is_invalid_library_value)
         || cause.downcast_ref::<StoreError>().is_some_and(|error| matches!(error, StoreError::Invalid(_)))
 }
 
-fn is_invalid_of_library(error: &redrive::Error) -> bool {
+fn is_invalid_library_value(error: &redrive::Error) -> bool {
     use redrive::Error;
     matches!(error, Error::Address(_) | Error::Invalid(_) | Error::Store(StoreError::Invalid(_)))
 }
@@ -138,15 +126,15 @@ fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {
 mod tests {
     use super::*;
 
-    const ALL: [Exit; 8] = [
-        Exit::Done,
-        Exit::Failed,
-        Exit::Usage,
-        Exit::NotFound,
-        Exit::Refused,
-        Exit::Unreachable,
-        Exit::Unsuccessful,
-        Exit::Interrupted,
+    const ALL: [ExitStatus; 8] = [
+        ExitStatus::Success,
+        ExitStatus::Failed,
+        ExitStatus::Usage,
+        ExitStatus::NotFound,
+        ExitStatus::Rejected,
+        ExitStatus::Unreachable,
+        ExitStatus::Unsuccessful,
+        ExitStatus::Interrupted,
     ];
 
     #[test]
@@ -161,15 +149,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_no_error_and_others_keep_their_number() {
+    fn a_closed_pipe_is_not_an_error_and_other_errors_keep_their_code() {
         let gone = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("a list");
-        assert_eq!(exit_of(&gone), Exit::Done);
-        assert_eq!(exit_of(&Exit::NotFound.because("x").context("y")), Exit::NotFound);
-        assert_eq!(exit_of(&anyhow::anyhow!("x")), Exit::Failed);
+        assert_eq!(status_of(&gone), ExitStatus::Success);
+        assert_eq!(status_of(&ExitStatus::NotFound.error("x").context("y")), ExitStatus::NotFound);
+        assert_eq!(status_of(&anyhow::anyhow!("x")), ExitStatus::Failed);
     }
 
     #[test]
-    fn an_invalid_value_is_known_wherever_it_was_found_out() {
+    fn an_invalid_value_ends_with_2_whichever_part_finds_it() {
         let invalid = || Invalid::new("lease", "must be longer");
         let address = || redrive::Error::Address("x".to_owned());
         for error in [
@@ -183,9 +171,9 @@ mod tests {
             anyhow::Error::new(AssembleError::Key(KeyError::Malformed)),
             anyhow::Error::new(AssembleError::Start(StartError::Invalid(invalid()))),
         ] {
-            assert_eq!(exit_of(&error.context("while it started")), Exit::Usage);
+            assert_eq!(status_of(&error.context("while it started")), ExitStatus::Usage);
         }
         let down = StoreError::Unavailable("x".into());
-        assert_eq!(exit_of(&anyhow::Error::new(AssembleError::Store(down.into()))), Exit::Failed);
+        assert_eq!(status_of(&anyhow::Error::new(AssembleError::Store(down.into()))), ExitStatus::Failed);
     }
 }

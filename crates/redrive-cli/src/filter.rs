@@ -1,188 +1,124 @@
-//! Which tasks, jobs and dead letters a command is about, as its flags say it.
+//! The filter options. Lists, counts and operations take the same ones.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use redrive_wire::filter::JobFilter;
+use redrive_wire::state::{DeadReason, JobState};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::call::Query;
-use crate::when::parse_past;
+use crate::client::Query;
+use crate::options::parse_past;
 
-/// The statuses of a task.
-const STATUSES: [&str; 5] = ["pending", "in-flight", "succeeded", "exhausted", "cancelled"];
-/// The states of a job.
-const STATES: [&str; 7] = ["pending", "retrying", "running", "waiting", "succeeded", "dead", "cancelled"];
-/// Why something is dead.
-const REASONS: [&str; 5] =
-    ["attempts-exhausted", "budget-exceeded", "not-retryable", "body-lost", "target-refused"];
+const REASONS: [DeadReason; 5] = [
+    DeadReason::AttemptsExhausted,
+    DeadReason::BudgetExceeded,
+    DeadReason::NotRetryable,
+    DeadReason::BodyLost,
+    DeadReason::TargetRefused,
+];
 
-/// One of these words, as the service writes it.
-fn word(words: impl Into<PossibleValuesParser>) -> impl TypedValueParser<Value = String> {
-    words.into().map(|word| word.to_ascii_uppercase().replace('-', "_"))
-}
-
-/// Which tasks.
-#[derive(clap::Args, Serialize, Debug, Clone, Default)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Tasks {
-    /// With this status
-    #[arg(long, value_parser = word(STATUSES))]
-    status: Option<String>,
-    /// Under any version of this policy
-    #[arg(long = "policy", value_name = "POLICY")]
-    policy_id: Option<String>,
-    /// With a target that begins so
-    #[arg(long, value_name = "URL")]
-    target: Option<String>,
-    /// With this idempotency key
-    #[arg(long = "key", value_name = "KEY")]
-    idempotency_key: Option<String>,
-    /// Exhausted for this reason
-    #[arg(long, value_parser = word(REASONS))]
-    reason: Option<String>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    created: Created,
-    #[command(flatten)]
-    #[serde(flatten)]
-    within: Within,
-}
-
-/// Which jobs.
-#[derive(clap::Args, Serialize, Debug, Clone, Default)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Jobs {
-    /// In this state
-    #[arg(long, value_parser = STATES)]
-    state: Option<String>,
-    /// Of this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// In this queue
-    #[arg(long)]
-    queue: Option<String>,
-    /// Under any version of this policy
-    #[arg(long = "policy", value_name = "POLICY")]
-    policy_id: Option<String>,
-    /// About something that begins so
-    #[arg(long)]
-    subject: Option<String>,
-    /// With this idempotency key
-    #[arg(long = "key", value_name = "KEY")]
-    idempotency_key: Option<String>,
-    /// Dead for this reason
-    #[arg(long, value_parser = word(REASONS))]
-    reason: Option<String>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    created: Created,
-    #[command(flatten)]
-    #[serde(flatten)]
-    within: Within,
-}
-
-/// When something was created.
-#[derive(clap::Args, Serialize, Debug, Clone, Default)]
-#[serde(rename_all = "camelCase")]
-struct Created {
-    /// Created after this instant: 2h (ago), or 2026-05-01T08:00:00Z
-    #[arg(long = "since", value_name = "WHEN", value_parser = parse_past)]
-    created_after: Option<i64>,
-    /// Created before this instant
-    #[arg(long = "before", value_name = "WHEN", value_parser = parse_past)]
-    created_before: Option<i64>,
-}
-
-/// What is looked at beside the fields that are indexed.
-#[derive(clap::Args, Serialize, Debug, Clone, Default)]
-#[serde(rename_all = "camelCase")]
-struct Within {
-    /// With this text in its payload, metadata or last error
-    #[arg(long)]
-    text: Option<String>,
-    /// Of this tenant, for a key that sees all
-    #[arg(long)]
-    tenant: Option<String>,
-}
-
-/// Which dead letters: tasks, or jobs of the kind that is named.
-#[derive(clap::Args, Serialize, Debug, Clone, Default)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DeadLetters {
-    /// Jobs of this kind instead of tasks
+/// A filter of jobs. An option that is not given matches all jobs.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub(crate) struct FilterOptions {
+    /// Only jobs in this state
+    #[arg(long, value_parser = enum_parser::<JobState>(JobState::ALL.map(JobState::name)))]
+    state: Option<JobState>,
+    /// Only jobs of this kind
     #[arg(long)]
     pub(crate) kind: Option<String>,
-    /// Under any version of this policy
+    /// Only jobs of this queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Only jobs with this policy, in any version
     #[arg(long = "policy", value_name = "POLICY")]
-    pub(crate) policy_id: Option<String>,
-    /// With a target, or about something, that begins so
-    #[arg(long, value_name = "URL")]
-    pub(crate) target: Option<String>,
-    /// Dead for this reason
-    #[arg(long, value_parser = word(REASONS))]
-    pub(crate) reason: Option<String>,
-    /// Dead since this instant: 2h (ago), or 2026-05-01T08:00:00Z
-    #[arg(long = "since", value_name = "WHEN", value_parser = parse_past)]
-    pub(crate) finished_after: Option<i64>,
-    /// Dead before this instant
-    #[arg(long = "before", value_name = "WHEN", value_parser = parse_past)]
-    pub(crate) finished_before: Option<i64>,
+    policy_id: Option<String>,
+    /// Only jobs with a target that starts with this text
+    #[arg(long)]
+    target: Option<String>,
+    /// Only jobs with this idempotency key
+    #[arg(long = "key", value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Only jobs that are dead for this reason
+    #[arg(long, value_parser = enum_parser::<DeadReason>(REASONS.map(DeadReason::name)))]
+    reason: Option<DeadReason>,
+    /// Only jobs with this text in their payload, metadata, last error or target
+    #[arg(long)]
+    text: Option<String>,
+    /// Only jobs of this tenant, for an API key without a tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Only jobs created after this time: 2h (ago), or 2026-05-01T08:00:00Z
+    #[arg(long = "since", value_name = "TIME", value_parser = parse_past)]
+    created_after: Option<i64>,
+    /// Only jobs created before this time
+    #[arg(long = "before", value_name = "TIME", value_parser = parse_past)]
+    created_before: Option<i64>,
+    /// Only jobs that ended after this time
+    #[arg(long = "finished-since", value_name = "TIME", value_parser = parse_past)]
+    finished_after: Option<i64>,
+    /// Only jobs that ended before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
+    finished_before: Option<i64>,
 }
 
-impl DeadLetters {
-    /// Where they are listed, and how the list is narrowed. Those of other kinds are among the jobs.
-    pub(crate) fn listed(&self) -> (&'static str, Query) {
-        if self.kind.is_none() {
-            return ("dead-letters", query(self));
+impl FilterOptions {
+    /// The filter in the form of the API.
+    pub(crate) fn filter(&self) -> JobFilter {
+        let options = self.clone();
+        JobFilter {
+            state: options.state,
+            kind: options.kind,
+            queue: options.queue,
+            policy_id: options.policy_id,
+            target: options.target,
+            idempotency_key: options.idempotency_key,
+            reason: options.reason,
+            tenant: options.tenant,
+            text: options.text,
+            created_after: options.created_after,
+            created_before: options.created_before,
+            finished_after: options.finished_after,
+            finished_before: options.finished_before,
         }
-        let mut query = query(self);
-        for (name, _) in &mut query {
-            if name == "target" {
-                *name = "subject".to_owned();
-            }
-        }
-        query.push(("state".to_owned(), "dead".to_owned()));
-        ("jobs", query)
     }
 }
 
-/// The fields that say something, as they follow the `?` of a path.
+/// Parses an enum of the API by its names.
+fn enum_parser<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| serde_json::from_value(name.into()))
+}
+
+/// The fields that are set, as query parameters.
 pub(crate) fn query(fields: &impl Serialize) -> Query {
     let fields = serde_json::to_value(fields).unwrap_or_default();
-    let stated = fields.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    let plain = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    stated.map(|(name, value)| (name.clone(), plain(value))).collect()
+    let set = fields.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    set.map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::State;
-    use redrive_server::wire::listing::WhyExhausted;
-    use redrive_server::wire::status::Status;
+    use clap::Parser;
 
     use super::*;
 
-    #[test]
-    fn every_word_is_one_that_the_service_knows() {
-        let screaming = |word: &str| word.to_ascii_uppercase().replace('-', "_");
-        assert_eq!(STATUSES.map(screaming), Status::ALL.map(|status| status.name().to_owned()));
-        assert_eq!(STATES.len(), State::ALL.len());
-        for state in State::ALL {
-            assert!(STATES.contains(&state.name()), "{state}");
-        }
-        for reason in REASONS {
-            let known = serde_json::from_value::<WhyExhausted>(screaming(reason).into());
-            assert!(known.is_ok(), "{reason}");
-        }
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        filter: FilterOptions,
     }
 
     #[test]
-    fn only_what_is_said_narrows() {
-        let letters = DeadLetters { target: Some("https://a".into()), ..DeadLetters::default() };
-        assert_eq!(letters.listed(), ("dead-letters", vec![("target".into(), "https://a".into())]));
-        let jobs = DeadLetters { kind: Some("mail".into()), finished_after: Some(5), ..letters };
-        let (path, mut query) = jobs.listed();
+    fn only_given_options_are_part_of_the_query() {
+        let command = ["x", "--state", "dead", "--reason", "body_lost", "--target", "https://a"];
+        let filter = Command::try_parse_from(command).unwrap().filter.filter();
+        let expected = [("reason", "body_lost"), ("state", "dead"), ("target", "https://a")];
+        let mut query = query(&filter);
         query.sort();
-        let expected =
-            [("finishedAfter", "5"), ("kind", "mail"), ("state", "dead"), ("subject", "https://a")];
-        assert_eq!((path, query), ("jobs", expected.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec()));
+        assert_eq!(query, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(super::query(&FilterOptions::default().filter()).is_empty());
     }
 }

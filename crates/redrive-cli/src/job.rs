@@ -1,84 +1,97 @@
-//! `redrive job`: jobs of every kind, those of the library beside the tasks.
+//! `redrive job`: jobs of every kind, tasks included.
 
-use redrive_server::wire::content::Content;
-use redrive_server::wire::job::{Job, JobAttempt, JobStep, SignalRequest};
-use redrive_server::wire::why::JobWhy;
+use redrive_wire::content::Content;
+use redrive_wire::job::{Job, JobAttempt, JobStep, SignalRequest};
+use redrive_wire::state::{DeadReason, WaitingFor, WaitingForKind};
+use redrive_wire::why::JobWhy;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::call::{Answer, Query, Reach, Service};
-use crate::exit::{self, Exit};
-use crate::filter::{self, query};
-use crate::list::{self, Columns, Pages, Paging};
-use crate::print::{self, Look};
-use crate::table::{Cell, Sheet, word};
-use crate::when;
+use crate::client::{Answer, Client, Query, ServiceOptions};
+use crate::exit::{self, ExitStatus};
+use crate::filter::{FilterOptions, query};
+use crate::operation::start::confirm;
+use crate::output::list::{self, Columns, Pages, Paging};
+use crate::output::table::{Cell, FieldList};
+use crate::output::{self, OutputStyle, enum_name, time};
 
-/// What to do with jobs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: JobCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
+enum JobCommand {
     /// List jobs of every kind, newest first
-    List(ListArguments),
-    /// Show a job, and why it is not running now
-    Get(One),
-    /// Show the attempts in a job's log, oldest first
-    Attempts(One),
-    /// Show the steps that a job remembers
-    Steps(One),
-    /// Cancel jobs, with everything below them
-    Cancel(Several),
-    /// Give dead jobs a fresh run
-    Redrive(Redrive),
-    /// Skip the wait of jobs
-    RunNow(Several),
-    /// Make no further attempt at these jobs until they are resumed
-    Pause(Several),
-    /// Let paused jobs go on
-    Resume(Several),
-    /// Tell a job what it waits for, or will wait for
-    Signal(Signal),
+    List(Box<ListArguments>),
+    /// Show a job, and why it is not running
+    Get(JobId),
+    /// List the attempts in the log of a job, oldest first
+    Attempts(JobId),
+    /// List the stored steps of a job
+    Steps(JobId),
+    /// Cancel jobs and their children
+    Cancel(JobIds),
+    /// Give dead jobs a new run
+    Redrive(RedriveArguments),
+    /// Make pending and retrying jobs due now
+    RunNow(JobIds),
+    /// Pause jobs: no further attempt starts until they are resumed
+    Pause(JobIds),
+    /// Resume paused jobs
+    Resume(JobIds),
+    /// Remove dead jobs
+    ///
+    /// On a terminal it asks first; otherwise it needs --yes.
+    Discard(DiscardArguments),
+    /// Send a signal to a job
+    Signal(SignalArguments),
 }
 
 #[derive(clap::Args)]
-struct One {
-    /// The job
+struct JobId {
+    /// The id of the job
     #[arg(value_name = "JOB")]
     id: String,
 }
 
 #[derive(clap::Args)]
-struct Several {
-    /// The jobs
+struct JobIds {
+    /// The ids of the jobs
     #[arg(value_name = "JOB", required = true)]
     ids: Vec<String>,
 }
 
 #[derive(clap::Args)]
-struct Redrive {
+struct RedriveArguments {
     #[command(flatten)]
-    jobs: Several,
-    /// Run every step again instead of going on from those it remembers
+    jobs: JobIds,
+    /// Run all steps again instead of continuing after the stored ones
     #[arg(long)]
     forget_steps: bool,
 }
 
 #[derive(clap::Args)]
-struct Signal {
+struct DiscardArguments {
     #[command(flatten)]
-    job: One,
-    /// The signal's name
+    jobs: JobIds,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(clap::Args)]
+struct SignalArguments {
+    #[command(flatten)]
+    job: JobId,
+    /// The name of the signal
     name: String,
-    /// What it says, as JSON [default: null]
+    /// The value of the signal, as JSON [default: null]
     value: Option<String>,
-    /// Makes it repeatable: the first signal of a job under this key counts
+    /// An idempotency key: a repeated signal with the same key is ignored
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 }
@@ -86,202 +99,251 @@ struct Signal {
 #[derive(clap::Args)]
 struct ListArguments {
     #[command(flatten)]
-    filter: filter::Jobs,
+    filter: FilterOptions,
     #[command(flatten)]
     paging: Paging,
 }
 
+/// The path of jobs in the API.
 const JOBS: &str = "jobs";
+/// The largest page of steps, which are returned with their whole values.
+const STEPS_ITEMS_MAX: usize = redrive_wire::page::STEPS_ITEMS_MAX;
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    let service = reach.service()?;
-    let plain = |verb, words| Act { verb, words, body: None };
-    match arguments.verb {
-        Verb::List(ListArguments { filter, paging }) => {
-            list::show(&reach, Pages::new(&service, &[JOBS], query(&filter), &paging), &COLUMNS).await
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let options = arguments.options;
+    let client = options.client()?;
+    let act = async |action, done, ids: &[String]| {
+        JobAction::new(JOBS, action, done).apply(&options, &client, ids).await
+    };
+    match arguments.command {
+        JobCommand::List(list) => {
+            let ListArguments { filter, paging } = *list;
+            list::show(&options, Pages::new(&client, &[JOBS], query(&filter.filter()), &paging), &COLUMNS)
+                .await
         }
-        Verb::Get(One { id }) => get(&reach, &service, &id).await,
-        Verb::Attempts(One { id }) => {
-            let pages = Pages::new(&service, &[JOBS, &id, "attempts"], Query::new(), &Paging::all());
-            list::show(&reach, pages, &ATTEMPTS).await
+        JobCommand::Get(JobId { id }) => get(&options, &client, &id).await,
+        JobCommand::Attempts(JobId { id }) => {
+            let pages = Pages::new(&client, &[JOBS, &id, "attempts"], Query::new(), &Paging::all());
+            list::show_whole(&options, &pages.read_all().await?.reversed(), &ATTEMPTS)
         }
-        Verb::Steps(One { id }) => {
-            let pages = Pages::new(&service, &[JOBS, &id, "steps"], Query::new(), &Paging::all());
-            list::show(&reach, pages.of_at_most(STEPS_ITEMS_MAX), &STEPS).await
+        JobCommand::Steps(JobId { id }) => {
+            let pages = Pages::new(&client, &[JOBS, &id, "steps"], Query::new(), &Paging::all());
+            list::show(&options, pages.with_page_items_max(STEPS_ITEMS_MAX), &STEPS).await
         }
-        Verb::Cancel(Several { ids }) => plain("cancel", "is cancelled").on(&reach, &service, &ids).await,
-        Verb::Redrive(Redrive { jobs, forget_steps }) => {
-            let body = Some(json!({"steps": if forget_steps { "forget" } else { "keep" }}));
-            Act { body, ..plain("redrive", "runs again") }.on(&reach, &service, &jobs.ids).await
+        JobCommand::Cancel(JobIds { ids }) => act("cancel", "is cancelled", &ids).await,
+        JobCommand::Redrive(RedriveArguments { jobs, forget_steps }) => {
+            let steps = if forget_steps { "forget" } else { "keep" };
+            let action = JobAction::new(JOBS, "redrive", "has a new run").with_body(json!({"steps": steps}));
+            action.apply(&options, &client, &jobs.ids).await
         }
-        Verb::RunNow(Several { ids }) => plain("run-now", "is due now").on(&reach, &service, &ids).await,
-        Verb::Pause(Several { ids }) => plain("pause", "is paused").on(&reach, &service, &ids).await,
-        Verb::Resume(Several { ids }) => plain("resume", "goes on").on(&reach, &service, &ids).await,
-        Verb::Signal(signal) => send(&reach, service, signal).await,
+        JobCommand::RunNow(JobIds { ids }) => act("run-now", "is due now", &ids).await,
+        JobCommand::Pause(JobIds { ids }) => act("pause", "is paused", &ids).await,
+        JobCommand::Resume(JobIds { ids }) => act("resume", "is resumed", &ids).await,
+        JobCommand::Discard(DiscardArguments { jobs, yes }) => {
+            if !yes {
+                let count = jobs.ids.len();
+                confirm("discard", &if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") })?;
+            }
+            act("discard", "is discarded", &jobs.ids).await
+        }
+        JobCommand::Signal(signal) => send_signal(&options, client, signal).await,
     }
 }
 
-/// Steps on a page of the service: they are shown whole.
-const STEPS_ITEMS_MAX: usize = redrive_server::wire::listing::STEPS_ITEMS_MAX;
-
-/// How jobs are listed.
+/// The columns of a list of jobs.
 pub(crate) const COLUMNS: Columns<Job> = Columns {
-    heads: &["JOB", "KIND", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "NEXT", "ABOUT", "LAST ERROR"],
-    spare: &["QUEUE", "CREATED", "NEXT", "ATTEMPTS", "ABOUT"],
-    row: |job, look| {
+    headers: &["JOB", "KIND", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "NEXT", "TARGET", "LAST ERROR"],
+    optional: &["QUEUE", "CREATED", "NEXT", "ATTEMPTS", "TARGET"],
+    row: |job, style| {
         vec![
-            Cell::whole(&job.job_id),
+            Cell::id(&job.job_id),
             Cell::text(&job.kind),
             Cell::text(&job.queue),
-            Cell::state(&word(&job.state)),
+            Cell::state(job.state.name()),
             Cell::text(attempts_of(job)),
-            Cell::age(Some(job.created_at), look),
-            Cell::age(job.next_run_at, look),
-            Cell::maybe(job.subject.as_deref()),
-            Cell::maybe(job.last_error.as_deref()),
+            Cell::age(Some(job.created_at), style),
+            next_cell(job.next_run_at, job.waiting_for.as_ref(), style),
+            Cell::optional(job.target.as_deref()),
+            Cell::optional(job.last_error.as_deref()),
         ]
     },
-    none: "there are no such jobs",
+    empty: "no job matches",
 };
 
 const ATTEMPTS: Columns<JobAttempt> = Columns {
-    heads: &["RUN", "ATTEMPT", "STARTED", "TOOK", "OUTCOME", "LED TO", "WAIT AFTER", "ERROR"],
-    spare: &["RUN", "LED TO"],
-    row: |attempt, look| {
+    headers: &["RUN", "ATTEMPT", "STARTED", "TOOK", "OUTCOME", "LED TO", "WAIT AFTER", "ERROR"],
+    optional: &["RUN", "LED TO"],
+    row: |attempt, style| {
         vec![
             Cell::number(attempt.run),
             Cell::number(attempt.attempt),
-            Cell::age(Some(attempt.started_at), look),
-            Cell::span(Some(attempt.duration_ms)),
+            Cell::age(Some(attempt.started_at), style),
+            Cell::duration(Some(attempt.duration_ms)),
             Cell::state(&attempt.outcome),
-            Cell::state(&word(&attempt.led_to)),
-            Cell::span(attempt.wait_ms),
-            Cell::maybe(attempt.error.as_deref()),
+            Cell::state(attempt.led_to.name()),
+            Cell::duration(attempt.wait_ms),
+            Cell::optional(attempt.error.as_deref()),
         ]
     },
-    none: "no attempt is in its log",
+    empty: "the log has no attempts",
 };
 
 const STEPS: Columns<JobStep> = Columns {
-    heads: &["PLACE", "NAME", "KIND", "VALUE"],
-    spare: &[],
+    headers: &["STEP", "NAME", "KIND", "VALUE"],
+    optional: &[],
     row: |step, _| {
         vec![
             Cell::number(step.place),
             Cell::text(&step.name),
-            Cell::state(&word(&step.kind)),
-            Cell::text(content(&step.value)),
+            Cell::state(&enum_name(&step.kind)),
+            Cell::text(content_text(&step.value)),
         ]
     },
-    none: "it remembers no step",
+    empty: "the job has no steps",
 };
 
-fn attempts_of(job: &Job) -> String {
-    job.max_attempts.map_or_else(|| job.attempt.to_string(), |most| format!("{} of {most}", job.attempt))
+/// When the next attempt starts, or what the job waits for.
+pub(crate) fn next_cell(at: Option<i64>, waiting_for: Option<&WaitingFor>, style: &OutputStyle) -> Cell {
+    let Some(waiting) = waiting_for else { return Cell::age(at, style) };
+    Cell::text(match waiting.kind {
+        WaitingForKind::Signal => format!("waiting for signal {}", waiting.signals.join(", ")),
+        WaitingForKind::Any => format!("waiting for the first of {}", waiting.signals.join(", ")),
+        WaitingForKind::Children => "waiting for its children".to_owned(),
+        WaitingForKind::Slot => "waiting for a free slot".to_owned(),
+        WaitingForKind::Unpause => "paused".to_owned(),
+        WaitingForKind::Timer => match waiting.until {
+            Some(until) => format!("sleeping until {}", time::utc(until)),
+            None => "sleeping".to_owned(),
+        },
+    })
 }
 
-fn content(content: &Content) -> String {
+fn attempts_of(job: &Job) -> String {
+    job.max_attempts.map_or_else(|| job.attempt.to_string(), |max| format!("{} of {max}", job.attempt))
+}
+
+fn content_text(content: &Content) -> String {
     let json = content.json.as_ref().map(|json| json.get().to_owned());
     let shown = json.or_else(|| content.text.clone()).or_else(|| content.base64.clone());
     shown.unwrap_or_else(|| format!("({} bytes, not shown)", content.size_bytes))
 }
 
-async fn get(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit> {
-    let answer = service.get(&[JOBS, id], &Query::new()).await?;
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
-        return Ok(Exit::Done);
+async fn get(options: &ServiceOptions, client: &Client, id: &str) -> anyhow::Result<ExitStatus> {
+    let answer = client.get(&[JOBS, id], &Query::new()).await?;
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
+        return Ok(ExitStatus::Success);
     }
     let job: Job = answer.read()?;
-    let mut sheet = sheet(&job, answer.look());
+    let mut fields = fields(&job, answer.style());
     if job.finished_at.is_none() {
-        let why: JobWhy = service.get(&[JOBS, id, "why"], &Query::new()).await?.read()?;
-        sheet.line("why", why.hold.detail);
+        let why: JobWhy = client.get(&[JOBS, id, "why"], &Query::new()).await?.read()?;
+        fields.add("why", why.explanation.detail);
     }
-    print::text(&sheet.show())?;
-    Ok(Exit::Done)
+    output::text(&fields.render())?;
+    Ok(ExitStatus::Success)
 }
 
-fn sheet(job: &Job, look: Look) -> Sheet {
-    let mut sheet = Sheet::new(look);
-    sheet.line("job", &job.job_id);
-    sheet.state("state", &word(&job.state));
-    sheet.maybe("reason", job.reason.as_deref());
-    sheet.line("kind", &job.kind);
-    sheet.line("queue", &job.queue);
-    sheet.maybe("about", job.subject.as_deref());
-    sheet.line("policy", format!("{}, version {}", job.policy_id, job.policy_version));
-    sheet.line("run", job.run.to_string());
-    sheet.line("attempts", attempts_of(job));
-    sheet.maybe("key", job.idempotency_key.as_deref());
-    sheet.maybe("tenant", job.tenant.as_deref());
-    sheet.line("priority", job.priority.to_string());
-    sheet.maybe("parent", job.parent.as_ref().map(|parent| parent.job_id.as_str()));
-    sheet.maybe("partition", job.partition.as_ref().map(|partition| partition.key.as_str()));
-    sheet.instant("created", Some(job.created_at));
-    sheet.instant("next", job.next_run_at);
-    sheet.instant("started", job.started_at);
-    sheet.instant("finished", job.finished_at);
-    sheet.maybe("timeout", job.timeout_ms.map(when::span));
-    sheet.maybe("worker", job.worker.as_deref());
-    sheet.maybe("last error", job.last_error.as_deref());
-    sheet.maybe("metadata", job.metadata.as_ref().map(content));
-    sheet.line("payload", content(&job.payload));
-    sheet.maybe("output", job.output.as_ref().map(content));
-    sheet
+fn fields(job: &Job, style: OutputStyle) -> FieldList {
+    let mut fields = FieldList::new(style);
+    fields.add("job", &job.job_id);
+    fields.add_state("state", job.state.name());
+    fields.add_optional("reason", job.reason.map(DeadReason::name));
+    fields.add("kind", &job.kind);
+    fields.add("queue", &job.queue);
+    fields.add_optional("target", job.target.as_deref());
+    fields.add("policy", format!("{}, version {}", job.policy_id, job.policy_version));
+    fields.add("run", job.run.to_string());
+    fields.add("attempts", attempts_of(job));
+    fields.add_optional("key", job.idempotency_key.as_deref());
+    fields.add_optional("tenant", job.tenant.as_deref());
+    fields.add("priority", job.priority.to_string());
+    fields.add_optional("parent", job.parent.as_ref().map(|parent| parent.job_id.as_str()));
+    fields.add_optional("partition", job.partition.as_ref().map(|partition| partition.key.as_str()));
+    fields.add_instant("created", Some(job.created_at));
+    fields.add_instant("next", job.next_run_at);
+    fields.add_instant("started", job.started_at);
+    fields.add_instant("finished", job.finished_at);
+    fields.add_optional("timeout", job.timeout_ms.map(time::duration));
+    fields.add_optional("worker", job.worker.as_deref());
+    fields.add_optional("last error", job.last_error.as_deref());
+    fields.add_optional("metadata", job.metadata.as_ref().map(content_text));
+    fields.add("payload", content_text(&job.payload));
+    fields.add_optional("output", job.output.as_ref().map(content_text));
+    fields
 }
 
-/// What is done to several jobs, one after the other.
-struct Act {
-    verb: &'static str,
-    words: &'static str,
+/// An action on several jobs or tasks, one after the other.
+pub(crate) struct JobAction {
+    /// The path of the jobs or tasks in the API.
+    resource: &'static str,
+    action: &'static str,
+    /// What is printed after the id.
+    done: &'static str,
     body: Option<Value>,
 }
 
-impl Act {
-    /// Goes through all of them, whatever becomes of one; the first failure says how the command ends.
-    async fn on(&self, reach: &Reach, service: &Service, ids: &[String]) -> anyhow::Result<Exit> {
-        let mut ended = Exit::Done;
-        for id in ids {
-            let answer = match &self.body {
-                Some(body) => service.post(&[JOBS, id, self.verb], body).await,
-                None => service.act(&[JOBS, id, self.verb]).await.map_err(anyhow::Error::new),
-            };
-            if let Err(error) = self.told(reach, answer) {
-                let exit = exit::say(&error.context(id.clone()));
-                ended = if ended == Exit::Done { exit } else { ended };
-            }
-        }
-        Ok(ended)
+impl JobAction {
+    pub(crate) fn new(resource: &'static str, action: &'static str, done: &'static str) -> Self {
+        Self { resource, action, done, body: None }
     }
 
-    fn told(&self, reach: &Reach, answer: anyhow::Result<Answer>) -> anyhow::Result<()> {
-        let answer = answer?;
-        if reach.json {
-            return Ok(print::text(&print::one_line(&answer.raw()))?);
+    fn with_body(self, body: Value) -> Self {
+        Self { body: Some(body), ..self }
+    }
+
+    /// Continues after a failure. The first failure decides the exit status.
+    pub(crate) async fn apply(
+        &self,
+        options: &ServiceOptions,
+        client: &Client,
+        ids: &[String],
+    ) -> anyhow::Result<ExitStatus> {
+        let mut status = ExitStatus::Success;
+        for id in ids {
+            let path = [self.resource, id, self.action];
+            let answer = match &self.body {
+                Some(body) => client.post(&path, body).await,
+                None => client.post_empty(&path).await.map_err(anyhow::Error::new),
+            };
+            if let Err(error) = answer.and_then(|answer| self.print(options, id, &answer)) {
+                let failure = exit::report(&error.context(id.clone()));
+                status = if status == ExitStatus::Success { failure } else { status };
+            }
         }
-        let job: Job = answer.read()?;
-        let asked = answer.status == http::StatusCode::ACCEPTED;
-        let words = if asked { "is running and was asked to end" } else { self.words };
-        Ok(print::line(&format!("{} {words}", job.job_id))?)
+        Ok(status)
+    }
+
+    fn print(&self, options: &ServiceOptions, id: &str, answer: &Answer) -> anyhow::Result<()> {
+        if options.json {
+            return Ok(output::text(&output::one_line(&answer.raw()))?);
+        }
+        let requested = answer.status == http::StatusCode::ACCEPTED;
+        let done = if requested { "is running; its cancellation is requested" } else { self.done };
+        Ok(output::line(&format!("{id} {done}"))?)
     }
 }
 
-async fn send(reach: &Reach, service: Service, signal: Signal) -> anyhow::Result<Exit> {
+async fn send_signal(
+    options: &ServiceOptions,
+    client: Client,
+    signal: SignalArguments,
+) -> anyhow::Result<ExitStatus> {
     let value = signal.value.map(RawValue::from_string).transpose();
-    let wrong =
-        |error| Exit::Usage.because(format!("the value is no JSON ({error}); text needs quotes: '\"yes\"'"));
-    let body = SignalRequest { name: signal.name, value: value.map_err(wrong)? };
-    let service = match &signal.key {
-        Some(key) => service.with_header("idempotency-key", key)?,
-        None => service,
+    let invalid = |error| {
+        ExitStatus::Usage
+            .error(format!("the value is not JSON ({error}): text needs quotes, for example '\"yes\"'"))
     };
-    let answer = service.post(&[JOBS, &signal.job.id, "signals"], &body).await?;
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
+    let body = SignalRequest { name: signal.name, value: value.map_err(invalid)? };
+    let client = match &signal.key {
+        Some(key) => client.with_header("idempotency-key", key)?,
+        None => client,
+    };
+    let answer = client.post(&[JOBS, &signal.job.id, "signals"], &body).await?;
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
     } else {
-        print::line(&format!("{} gets the signal when it comes to it", signal.job.id))?;
+        output::line(&format!("the signal is stored for {}", signal.job.id))?;
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Success)
 }

@@ -1,114 +1,104 @@
 //! The `redrive` command.
 
-mod bench;
-mod call;
-mod completions;
-mod config;
+mod client;
 mod dead;
 mod demo;
 mod doctor;
 mod exit;
-mod explicit;
-mod file_limit;
 mod filter;
 mod job;
 mod key;
-mod list;
-mod migrate;
 mod node;
 mod operation;
-mod patience;
+mod options;
+mod output;
 mod policy;
-mod print;
-mod progress;
 mod queue;
 mod schedule;
 mod serve;
 mod simulate;
-mod table;
+mod stores;
 mod task;
-mod telemetry;
-mod terminal;
 mod top;
-mod transfer;
-mod values;
-mod when;
 
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
 
-use crate::call::Reach;
-use crate::exit::Exit;
+use crate::client::ServiceOptions;
+use crate::exit::ExitStatus;
 
-/// Requests, attempts and settlements are many small allocations on several threads.
+/// Requests, attempts and settlements make many small allocations on several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs work that may fail, until it succeeds or its policy says stop, and keeps the evidence.
+/// A durable retry service and job engine: delivers calls under a retry policy and records every attempt
 #[derive(Parser)]
 #[command(name = "redrive", version, arg_required_else_help = true, after_help = exit::EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
-    /// They may stand before the command too; each command reads its own copy.
+    command: RedriveCommand,
+    /// The same options are accepted before the command. Each command reads its own copy.
     #[command(flatten)]
-    _reach: Reach,
+    _options: ServiceOptions,
 }
 
 #[derive(Subcommand)]
-enum Verb {
-    /// Take calls over HTTP and deliver them under a policy
+enum RedriveCommand {
+    /// Run the service: accept tasks over HTTP and deliver them
     Serve(serve::Arguments),
-    /// Start a service, a flaky target and a trickle of tasks, to see it work
+    /// Run a service with a flaky target and a stream of tasks, to see how it works
     Demo(demo::Arguments),
-    /// Create, follow and operate on tasks of a running service
+    /// Create, show, list, watch, cancel and redrive tasks
     Task(task::Arguments),
-    /// Look at jobs of every kind and operate on them
+    /// Show, list, cancel and redrive jobs of every kind
     Job(job::Arguments),
-    /// Look at dead letters, drive them again, remove or export them
+    /// List, redrive, discard and export dead letters
     Dead(dead::Arguments),
-    /// Register retry policies, and see what they would do
+    /// Create, show, list and preview retry policies
     Policy(policy::Arguments),
-    /// Look at queues, pause and bound them
+    /// List, pause, resume and limit queues
     Queue(queue::Arguments),
-    /// Look at schedules, pause them and run them now
+    /// List, pause, resume and run schedules
     Schedule(schedule::Arguments),
-    /// See who works on the store
+    /// List the nodes of the store
     Node(node::Arguments),
-    /// Begin, follow and stop long work on many jobs
+    /// Start, show, watch and cancel operations on many jobs
     Operation(operation::Arguments),
-    /// Watch how a service fares: rates, lag, depth, origins, problems, failures
+    /// Show rates, start lag, jobs, origins, problems and failures, and refresh them
     ///
-    /// q or Ctrl-C ends it.
+    /// Press q or Ctrl-C to quit.
     Top(top::Arguments),
-    /// Make, show and revoke API keys
+    /// Create, list and revoke API keys
     Key(key::Arguments),
-    /// Make or update a store's tables, and do nothing else
+    /// Create or update the tables of a store
     ///
-    /// A service does this when it starts. Do it apart where its role may not change tables, or before many start at once.
-    Migrate(config::Place),
+    /// A service does this when it starts. Run it separately if the database role of the service may not change tables, or
+    /// before you start many nodes at once.
+    Migrate(serve::config::StoreOption),
     /// Move everything from one store to another
     ///
-    /// Nothing is claimed from either while it runs; running jobs may end first. Cut off and run again it goes on where it
-    /// stopped. Afterwards the target is open and the source stays sealed; running it once more brings what was enqueued at
-    /// the source meanwhile.
-    Move(transfer::Arguments),
-    /// Say what would hurt, with evidence and what to do
+    /// While a move runs, no job is claimed from either store; jobs that are running may end. If a move is interrupted, run
+    /// the same command again to continue it. Afterwards the target is in use and the source stays sealed. Run the command
+    /// once more to move the jobs that were enqueued at the source meanwhile.
+    Move(stores::Arguments),
+    /// Check a store and its service for problems
     ///
-    /// Looks at a store and its server: durability, vacuum, indexes, clocks, connections, wake-ups; and at the running service
-    /// that --url or REDRIVE_URL names. It changes nothing, and needs no superuser. Ends with 0 when nothing is grave, and
-    /// with 1 when something is or the store cannot be reached.
+    /// Checks durability, vacuum, indexes, clocks, connections and wake-ups of the store, and the running service if --url or
+    /// REDRIVE_URL is set. It changes nothing and needs no superuser. The exit code is 0 if no finding is critical, and 1 if
+    /// one is or the store cannot be reached.
     Doctor(doctor::Arguments),
-    /// Measure the engine on this machine, beside raw probes
-    Bench(bench::Arguments),
-    /// Show what a target sees while clients retry, in simulated time
+    /// Simulate the load on a target while clients retry
     #[command(subcommand)]
-    Simulate(simulate::Verb),
-    /// Print a script that finishes words in a shell
-    Completions(completions::Arguments),
+    Simulate(simulate::SimulateCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -117,110 +107,117 @@ fn main() -> ExitCode {
         Ok((matches, arguments))
     });
     match parsed {
-        Ok((matches, arguments)) => exit::end(refuse_unused(&matches).and_then(|()| run(arguments.verb))),
-        Err(error) => masked(error).exit(),
+        Ok((matches, arguments)) => {
+            exit::exit_code(reject_unused_options(&matches).and_then(|()| run(arguments.command)))
+        }
+        Err(error) => without_password(error).exit(),
     }
 }
 
-/// The command with a help that names environment variables and never shows what they hold: an address has a password.
-fn without_values(command: Command) -> Command {
-    command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(without_values)
-}
-
-/// The error without the password of an address that is not legal where it was given.
-fn masked(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
-        let shown = redrive::shown(value);
-        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+fn run(command: RedriveCommand) -> anyhow::Result<ExitStatus> {
+    use RedriveCommand as C;
+    match command {
+        C::Serve(arguments) => serve::run(arguments)?,
+        C::Demo(arguments) => demo::run(&arguments)?,
+        C::Task(arguments) => return block_on(task::run(arguments)),
+        C::Job(arguments) => return block_on(job::run(arguments)),
+        C::Dead(arguments) => return block_on(dead::run(arguments)),
+        C::Policy(arguments) => return block_on(policy::run(arguments)),
+        C::Queue(arguments) => return block_on(queue::run(arguments)),
+        C::Schedule(arguments) => return block_on(schedule::run(arguments)),
+        C::Node(arguments) => return block_on(node::run(arguments)),
+        C::Top(arguments) => return block_on(top::run(arguments)),
+        C::Operation(arguments) => return block_on(operation::run(arguments)),
+        C::Key(arguments) => return block_on(key::run(arguments)),
+        C::Migrate(store) => stores::migrate(&store)?,
+        C::Move(arguments) => stores::run_move(&arguments)?,
+        C::Doctor(arguments) => return block_on(doctor::run(&arguments)),
+        C::Simulate(command) => simulate::run(command)?,
+        C::Completions { shell } => print_completions(shell)?,
     }
-    error
+    Ok(ExitStatus::Success)
 }
 
-/// The shared options that mean nothing to a command: those that call no service, and those that print no JSON.
-const UNUSED: [(&str, &[&str]); 8] = [
+fn block_on(work: impl Future<Output = anyhow::Result<ExitStatus>>) -> anyhow::Result<ExitStatus> {
+    serve::runtime()?.block_on(work)
+}
+
+fn print_completions(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "redrive", &mut script);
+    output::text(&String::from_utf8(script)?)?;
+    Ok(())
+}
+
+/// The shared options that a command does not use, because it calls no service or prints no JSON.
+const UNUSED_OPTIONS: [(&str, &[&str]); 7] = [
     ("serve", &["url", "api_key_file", "json"]),
     ("demo", &["url", "api_key_file", "json"]),
     ("migrate", &["url", "api_key_file", "json"]),
     ("completions", &["url", "api_key_file", "json"]),
     ("move", &["url", "api_key_file"]),
-    ("bench", &["url", "api_key_file"]),
     ("simulate", &["url", "api_key_file"]),
     ("policy preview", &["url", "api_key_file"]),
 ];
 
-/// The command with all that belongs to it; the help of each part shows only what the part uses.
+/// The whole tree of commands. The help of each command shows only the options that it uses.
 fn command() -> Command {
-    let mut command = without_values(Arguments::command());
-    // Passes the shared options down, so that they can be hidden there.
+    let mut command = hide_env_values(Arguments::command());
+    // Copies the shared options to the subcommands, so that they can be hidden there.
     command.build();
-    UNUSED.iter().fold(command, |command, (path, unused)| {
+    UNUSED_OPTIONS.iter().fold(command, |command, (path, unused)| {
         let path: Vec<&str> = path.split(' ').collect();
-        hide(command, &path, unused)
+        hide_options(command, &path, unused)
     })
 }
 
-/// Hides options of the part at `path`, and of all below it.
-fn hide(command: Command, path: &[&str], unused: &[&str]) -> Command {
-    if let [next, rest @ ..] = path {
-        return command.mut_subcommand(next, |part| hide(part, rest, unused));
-    }
-    let parts: Vec<String> = command.get_subcommands().map(|part| part.get_name().to_owned()).collect();
-    let command =
-        command.mut_args(|arg| if unused.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg });
-    parts
-        .into_iter()
-        .fold(command, |command, part| command.mut_subcommand(part, |part| hide(part, &[], unused)))
+/// Removes the values of environment variables from the help: the address of a store contains a password.
+fn hide_env_values(command: Command) -> Command {
+    command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(hide_env_values)
 }
 
-/// An option that would be ignored is refused.
-fn refuse_unused(matches: &ArgMatches) -> anyhow::Result<()> {
-    let mut used = Vec::new();
-    let mut part = matches;
-    while let Some((name, below)) = part.subcommand() {
-        used.push(name);
-        part = below;
+/// Hides options of the subcommand at `path` and of its own subcommands.
+fn hide_options(command: Command, path: &[&str], unused: &[&str]) -> Command {
+    if let [next, rest @ ..] = path {
+        return command.mut_subcommand(next, |subcommand| hide_options(subcommand, rest, unused));
     }
-    let is_used = |path: &str| path.split(' ').zip(&used).all(|(one, other)| one == *other);
-    for (path, unused) in UNUSED.iter().filter(|(path, _)| is_used(path)) {
-        let explicit = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
-        if let Some(id) = unused.iter().find(explicit) {
+    let names: Vec<String> = command.get_subcommands().map(|part| part.get_name().to_owned()).collect();
+    let command =
+        command.mut_args(|arg| if unused.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg });
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |subcommand| hide_options(subcommand, &[], unused))
+    })
+}
+
+/// Fails if the command line has an option that the command would ignore.
+fn reject_unused_options(matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut names = Vec::new();
+    let mut part = matches;
+    while let Some((name, subcommand)) = part.subcommand() {
+        names.push(name);
+        part = subcommand;
+    }
+    let was_given = |path: &str| path.split(' ').zip(&names).all(|(one, other)| one == *other);
+    for (path, unused) in UNUSED_OPTIONS.iter().filter(|(path, _)| was_given(path)) {
+        let is_explicit = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if let Some(id) = unused.iter().find(is_explicit) {
             let option = id.replace('_', "-");
             let text = format!(
                 "`redrive {path}` has no option --{option}: `redrive {path} --help` lists its options"
             );
-            return Err(Exit::Usage.because(text));
+            return Err(ExitStatus::Usage.error(text));
         }
     }
     Ok(())
 }
 
-fn run(verb: Verb) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::Serve(arguments) => serve::run(arguments)?,
-        Verb::Demo(arguments) => demo::run(&arguments)?,
-        Verb::Task(arguments) => return wait_for(task::run(arguments)),
-        Verb::Job(arguments) => return wait_for(job::run(arguments)),
-        Verb::Dead(arguments) => return wait_for(dead::run(arguments)),
-        Verb::Policy(arguments) => return wait_for(policy::run(arguments)),
-        Verb::Queue(arguments) => return wait_for(queue::run(arguments)),
-        Verb::Schedule(arguments) => return wait_for(schedule::run(arguments)),
-        Verb::Node(arguments) => return wait_for(node::run(arguments)),
-        Verb::Top(arguments) => return wait_for(top::run(arguments)),
-        Verb::Operation(arguments) => return wait_for(operation::run(arguments)),
-        Verb::Key(arguments) => return wait_for(key::run(arguments)),
-        Verb::Migrate(place) => migrate::run(&place)?,
-        Verb::Move(arguments) => transfer::run(&arguments)?,
-        Verb::Doctor(arguments) => return wait_for(doctor::run(&arguments)),
-        Verb::Bench(arguments) => bench::run(&arguments)?,
-        Verb::Simulate(verb) => simulate::run(verb)?,
-        Verb::Completions(arguments) => return completions::run(&arguments, command()),
+/// Masks the password of an invalid address in an error of clap.
+fn without_password(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let shown = redrive::mask_password(value);
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
     }
-    Ok(Exit::Done)
-}
-
-/// Runs what needs a service or a store.
-fn wait_for(work: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
-    serve::runtime()?.block_on(work)
+    error
 }
 
 #[cfg(test)]
@@ -228,13 +225,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_of_commands_is_sound() {
+    fn the_command_tree_is_valid_and_hides_unused_options() {
         command().debug_assert();
-        for (name, unused) in UNUSED {
+        for (name, unused) in UNUSED_OPTIONS {
             let command = command();
-            let below = |part: &Command, name: &str| part.find_subcommand(name).cloned();
-            let part = name.split(' ').try_fold(command, |part, name| below(&part, name));
-            let part = part.unwrap_or_else(|| panic!("there is no {name}"));
+            let subcommand = |part: &Command, name: &str| part.find_subcommand(name).cloned();
+            let part = name.split(' ').try_fold(command, |part, name| subcommand(&part, name));
+            let part = part.unwrap_or_else(|| panic!("there is no command {name}"));
             for id in unused {
                 let option = part.get_arguments().find(|option| option.get_id() == id);
                 assert!(option.is_some_and(clap::Arg::is_hide_set), "{name} shows --{id}");

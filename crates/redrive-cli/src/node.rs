@@ -1,47 +1,46 @@
-//! `redrive node`: who works on the store, and what they hold.
+//! `redrive node`: the nodes of a store.
 
-use redrive_server::wire::node::Node;
+use redrive_wire::node::Node;
 
-use crate::call::Reach;
-use crate::exit::Exit;
-use crate::list::{self, Columns};
-use crate::table::Cell;
+use crate::client::ServiceOptions;
+use crate::exit::ExitStatus;
+use crate::output::list::{self, Columns};
+use crate::output::table::Cell;
 
-/// What to do with nodes.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: NodeCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// List services and workers with the leases they hold
+enum NodeCommand {
+    /// List nodes with the number of their leases
     List,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let Verb::List = arguments.verb;
-    list::show_whole(&arguments.reach, &["nodes"], &COLUMNS).await
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let NodeCommand::List = arguments.command;
+    list::show_all(&arguments.options, &["nodes"], &COLUMNS).await
 }
 
 const COLUMNS: Columns<Node> = Columns {
-    heads: &["NODE", "WHAT", "VERSION", "STARTED", "SEEN", "LEASES", "OLDEST", "KINDS", "PROBLEM"],
-    spare: &["VERSION", "STARTED", "OLDEST"],
-    row: |node, look| {
+    headers: &["NODE", "ROLE", "VERSION", "STARTED", "SEEN", "LEASES", "OLDEST", "KINDS", "PROBLEM"],
+    optional: &["VERSION", "STARTED", "OLDEST"],
+    row: |node, style| {
         vec![
-            Cell::whole(&node.name),
+            Cell::id(&node.name),
             Cell::text(if node.service { "service" } else { "worker" }),
-            Cell::maybe(node.version.as_deref()),
-            Cell::age(node.started_at, look),
-            Cell::age(node.seen_at, look),
+            Cell::optional(node.version.as_deref()),
+            Cell::age(node.started_at, style),
+            Cell::age(node.seen_at, style),
             Cell::number(node.leases),
-            Cell::age(node.oldest_lease_at, look),
+            Cell::age(node.oldest_lease_at, style),
             Cell::text(if node.kinds.is_empty() { "-".to_owned() } else { node.kinds.join(", ") }),
-            Cell::maybe(node.problem.as_deref()),
+            Cell::optional(node.problem.as_deref()),
         ]
     },
-    none: "nobody works on this store",
+    empty: "there are no nodes",
 };

@@ -1,179 +1,180 @@
-//! `redrive operation`: long work on many jobs, which goes on whether or not someone looks.
+//! `redrive operation`: actions on every job that matches a filter. They run in the service.
 
-pub(crate) mod begin;
+pub(crate) mod start;
 
 use std::time::Duration;
 
 use redrive::shutdown_signal;
-use redrive_server::wire::operation::{Operation, OperationState};
-use serde_json::Value;
+use redrive_wire::operation::{Operation, OperationState};
 
-use crate::call::{Answer, Query, Reach, Service};
-use crate::exit::Exit;
-use crate::list::{self, Columns, Pages, Paging};
-use crate::patience::Patience;
-use crate::print::{self, Look};
-use crate::progress::Bar;
-use crate::table::{Cell, Sheet, painted, tone_of, word};
+use crate::client::{Answer, Client, OutageTolerance, Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::filter::query;
+use crate::output::list::{self, Columns, Pages, Paging};
+use crate::output::progress::Bar;
+use crate::output::table::{Cell, FieldList, StateColour, coloured};
+use crate::output::{self, OutputStyle, enum_name};
 
-/// What to do with operations.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: OperationCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// Do something to all jobs that match, in the service
+enum OperationCommand {
+    /// Start an action on every job that matches a filter
     ///
-    /// Takes what `job list` takes. It goes on when this command is interrupted. A cancel or discard asks first on a terminal;
-    /// elsewhere it needs --yes.
-    Begin(Box<begin::Arguments>),
-    /// List the operations of the last week, oldest first
+    /// It takes the same filter options as `job list`. The operation continues in the service if this command is
+    /// interrupted. Before a cancel or discard it asks on a terminal; otherwise it needs --yes.
+    Start(Box<start::Arguments>),
+    /// List the operations of the last week
     List(Paging),
-    /// Show how far an operation is
-    Get(One),
-    /// Follow an operation to its end
+    /// Show an operation
+    Get(OperationId),
+    /// Show the progress of an operation until it ends
     ///
-    /// Ends with 0 when it went through all that matched, and with 6 when it was stopped or its canary failed.
-    Watch(One),
-    /// Stop an operation; what it has done stays done
-    Stop(One),
+    /// The exit code is 0 if the operation is done, and 6 if it was cancelled or its canary failed.
+    Watch(OperationId),
+    /// Cancel an operation; jobs that it has already changed stay changed
+    Cancel(OperationId),
 }
 
 #[derive(clap::Args)]
-struct One {
-    /// The operation
+struct OperationId {
+    /// The id of the operation
     #[arg(value_name = "OPERATION")]
     id: String,
 }
 
+/// The path of operations in the API.
 const OPERATIONS: &str = "operations";
-/// How often to look how far it is.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    let service = reach.service()?;
-    match arguments.verb {
-        Verb::Begin(arguments) => begin::run(&reach, &service, &arguments).await,
-        Verb::List(paging) => {
-            list::show(&reach, Pages::new(&service, &[OPERATIONS], Query::new(), &paging), &COLUMNS).await
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let options = arguments.options;
+    let client = options.client()?;
+    match arguments.command {
+        OperationCommand::Start(arguments) => start::run(&options, &client, &arguments).await,
+        OperationCommand::List(paging) => {
+            list::show(&options, Pages::new(&client, &[OPERATIONS], Query::new(), &paging), &COLUMNS).await
         }
-        Verb::Get(One { id }) => show(&reach, &service.get(&[OPERATIONS, &id], &Query::new()).await?),
-        Verb::Watch(One { id }) => follow(&reach, &service, &id).await,
-        Verb::Stop(One { id }) => show(&reach, &service.delete(&[OPERATIONS, &id]).await?),
+        OperationCommand::Get(OperationId { id }) => {
+            show(&options, &client.get(&[OPERATIONS, &id], &Query::new()).await?)
+        }
+        OperationCommand::Watch(OperationId { id }) => watch(&options, &client, &id).await,
+        OperationCommand::Cancel(OperationId { id }) => {
+            show(&options, &client.post_empty(&[OPERATIONS, &id, "cancel"]).await?)
+        }
     }
 }
 
 const COLUMNS: Columns<Operation> = Columns {
-    heads: &["OPERATION", "KIND", "STATE", "DONE", "MATCHED", "FAILED", "BEGAN", "ABOUT"],
-    spare: &["FAILED", "BEGAN"],
-    row: |operation, look| {
+    headers: &["OPERATION", "KIND", "STATE", "DONE", "MATCHED", "FAILED", "STARTED", "FILTER"],
+    optional: &["FAILED", "STARTED"],
+    row: |operation, style| {
         vec![
-            Cell::whole(&operation.operation_id),
-            Cell::text(word(&operation.kind)),
-            Cell::state(&word(&operation.state)),
+            Cell::id(&operation.operation_id),
+            Cell::text(enum_name(&operation.kind)),
+            Cell::state(&enum_name(&operation.state)),
             Cell::number(operation.done),
-            Cell::maybe(operation.matched.map(|matched| matched.to_string())),
+            Cell::optional(operation.matched.map(|matched| matched.to_string())),
             Cell::number(operation.failed),
-            Cell::age(Some(operation.created_at), look),
-            Cell::text(about(operation)),
+            Cell::age(Some(operation.created_at), style),
+            Cell::text(filter_text(operation)),
         ]
     },
-    none: "there was no operation in the last week",
+    empty: "there was no operation in the last week",
 };
 
-/// What it is about: the fields of its filter that narrow.
-fn about(operation: &Operation) -> String {
-    let filter = serde_json::to_value(&operation.filter).unwrap_or_default();
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let stated = filter.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    let fields: Vec<String> = stated.map(|(name, value)| format!("{name}={}", plain(value))).collect();
-    if fields.is_empty() { "everything".to_owned() } else { fields.join(" ") }
+fn filter_text(operation: &Operation) -> String {
+    let fields = query(&operation.filter);
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if fields.is_empty() { "all jobs".to_owned() } else { fields.join(" ") }
 }
 
-fn show(reach: &Reach, answer: &Answer) -> anyhow::Result<Exit> {
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
+fn show(options: &ServiceOptions, answer: &Answer) -> anyhow::Result<ExitStatus> {
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
     } else {
-        print::text(&sheet(&answer.read()?, answer.look()).show())?;
+        output::text(&fields(&answer.read()?, answer.style()).render())?;
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Success)
 }
 
-fn sheet(operation: &Operation, look: Look) -> Sheet {
-    let mut sheet = Sheet::new(look);
-    sheet.line("operation", &operation.operation_id);
-    sheet.line("kind", word(&operation.kind));
-    sheet.state("state", &word(&operation.state));
-    sheet.line("about", about(operation));
-    sheet.maybe("matched", operation.matched.map(|matched| matched.to_string()));
-    sheet.line("done", operation.done.to_string());
-    sheet.line("failed", operation.failed.to_string());
-    sheet.maybe("rate", operation.rate_per_second.map(|rate| format!("{rate} a second at most")));
-    sheet.maybe("canary", operation.canary.map(|canary| canary.to_string()));
-    sheet.instant("began", Some(operation.created_at));
-    sheet.instant("finished", operation.finished_at);
-    sheet
+fn fields(operation: &Operation, style: OutputStyle) -> FieldList {
+    let mut fields = FieldList::new(style);
+    fields.add("operation", &operation.operation_id);
+    fields.add("kind", enum_name(&operation.kind));
+    fields.add_state("state", &enum_name(&operation.state));
+    fields.add("filter", filter_text(operation));
+    fields.add_optional("matched", operation.matched.map(|matched| matched.to_string()));
+    fields.add("done", operation.done.to_string());
+    fields.add("failed", operation.failed.to_string());
+    fields.add_optional("rate", operation.rate_per_second.map(|rate| format!("at most {rate} per second")));
+    fields.add_optional("canary", operation.canary.map(|canary| canary.to_string()));
+    fields.add_instant("started", Some(operation.created_at));
+    fields.add_instant("finished", operation.finished_at);
+    fields
 }
 
-/// Follows an operation to its end; Ctrl-C leaves it running.
-pub(crate) async fn follow(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit> {
+/// Shows the progress of an operation until it ends. Ctrl-C ends the command, not the operation.
+pub(crate) async fn watch(options: &ServiceOptions, client: &Client, id: &str) -> anyhow::Result<ExitStatus> {
     let bar = Bar::new("done");
     let ended = tokio::select! {
-        ended = end(service, id, &bar) => Some(ended?),
+        ended = wait_for_end(client, id, &bar) => Some(ended?),
         () = shutdown_signal() => None,
     };
-    bar.end();
+    bar.clear();
     let Some(answer) = ended else {
-        print::note(&format!(
-            "the operation goes on; `redrive operation watch {id}` follows it again, `redrive operation stop {id}` stops it"
+        output::note(&format!(
+            "the operation continues; `redrive operation watch {id}` watches it again, `redrive operation cancel {id}` \
+             cancels it"
         ));
-        return Ok(Exit::Interrupted);
+        return Ok(ExitStatus::Interrupted);
     };
-    tell(reach, &answer)
+    show_end(options, &answer)
 }
 
-async fn end(service: &Service, id: &str, bar: &Bar) -> anyhow::Result<Answer> {
-    let mut patience = Patience::default();
+async fn wait_for_end(client: &Client, id: &str, bar: &Bar) -> anyhow::Result<Answer> {
+    let mut tolerance = OutageTolerance::default();
     loop {
-        match look(service, id, bar).await {
+        match poll(client, id, bar).await {
             Ok(Some(ended)) => return Ok(ended),
-            Ok(None) => patience.answered(),
-            Err(error) => patience.bear(error)?,
+            Ok(None) => tolerance.answered(),
+            Err(error) => tolerance.tolerate(error)?,
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The operation once it has ended.
-async fn look(service: &Service, id: &str, bar: &Bar) -> anyhow::Result<Option<Answer>> {
-    let answer = service.get(&[OPERATIONS, id], &Query::new()).await?;
+/// Updates the bar. Returns the operation once it has ended.
+async fn poll(client: &Client, id: &str, bar: &Bar) -> anyhow::Result<Option<Answer>> {
+    let answer = client.get(&[OPERATIONS, id], &Query::new()).await?;
     let operation: Operation = answer.read()?;
-    bar.at(operation.done + operation.failed, operation.matched.unwrap_or(0));
+    bar.set(operation.done + operation.failed, operation.matched.unwrap_or(0));
     Ok((operation.state != OperationState::Running).then_some(answer))
 }
 
-fn tell(reach: &Reach, answer: &Answer) -> anyhow::Result<Exit> {
+fn show_end(options: &ServiceOptions, answer: &Answer) -> anyhow::Result<ExitStatus> {
     let operation: Operation = answer.read()?;
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
     } else {
-        let state = word(&operation.state);
-        let state = painted(&state, tone_of(&state), &answer.look());
+        let state = enum_name(&operation.state);
+        let state = coloured(&state, StateColour::of(&state), &answer.style());
         let changed = match operation.failed {
             0 => String::new(),
             failed => format!(", {failed} had changed meanwhile"),
         };
         let matched = operation.matched.unwrap_or(operation.done + operation.failed);
-        print::line(&format!("{} {state}: {} of {matched}{changed}", word(&operation.kind), operation.done))?;
+        let (kind, done) = (enum_name(&operation.kind), operation.done);
+        output::line(&format!("{kind} {state}: {done} of {matched}{changed}"))?;
     }
     Ok(match operation.state {
-        OperationState::Running | OperationState::Done => Exit::Done,
-        OperationState::CanaryFailed | OperationState::Stopped => Exit::Unsuccessful,
+        OperationState::Running | OperationState::Done => ExitStatus::Success,
+        OperationState::CanaryFailed | OperationState::Cancelled => ExitStatus::Unsuccessful,
     })
 }

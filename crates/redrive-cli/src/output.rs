@@ -1,41 +1,44 @@
-//! What goes to standard output and standard error, and what the reader there can see.
+//! Everything that the command prints: text, tables, lists and progress.
+
+pub(crate) mod list;
+pub(crate) mod progress;
+pub(crate) mod screen;
+pub(crate) mod table;
+pub(crate) mod time;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// For whom an answer is printed.
+/// How an answer is printed to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct OutputStyle {
     /// Whether states are coloured.
     pub(crate) colours: bool,
-    /// Columns of the terminal; none where there is no terminal, and nothing is cut off.
+    /// The width of the terminal in columns. `None` if there is no terminal; then nothing is cut off.
     pub(crate) width: Option<usize>,
-    /// The service's time, in epoch ms, from which ages are counted.
+    /// The current time of the service in epoch ms. Ages are relative to it.
     pub(crate) now: i64,
 }
 
-impl Look {
-    /// Colours and widths only for a terminal, and no colours where `NO_COLOR` is set.
+impl OutputStyle {
+    /// Uses colours and a width only on a terminal, and no colours if `NO_COLOR` is set.
     pub(crate) fn of_stdout(now: i64) -> Self {
         let terminal = io::stdout().is_terminal();
-        Self { colours: terminal && colours_wanted(), width: terminal.then(columns).flatten(), now }
+        let width = terminal.then(|| screen::size().0);
+        Self { colours: terminal && colours_wanted(), width, now }
     }
 }
 
-/// See <https://no-color.org>: any text switches them off, the empty one does not.
+/// Follows <https://no-color.org>: any value except the empty one switches colours off.
 fn colours_wanted() -> bool {
     let off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     !off && !dumb
 }
 
-fn columns() -> Option<usize> {
-    terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
-}
-
-/// Prints text as it is.
+/// Prints text unchanged.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -47,24 +50,29 @@ pub(crate) fn line(line: &str) -> io::Result<()> {
     text(&format!("{line}\n"))
 }
 
-/// Prints a document on a line of its own.
+/// Prints a JSON document on one line.
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(line(&serde_json::to_string(document)?)?)
 }
 
-/// Prints documents as the service wrote them, each on a line of its own.
+/// Prints JSON documents of the service, one per line.
 pub(crate) fn documents(documents: &[Box<RawValue>]) -> io::Result<()> {
     let lines = documents.iter().map(|document| one_line(document.get()));
     text(&lines.collect::<String>())
 }
 
-/// A line break in JSON is never part of a text, so it can be a space.
+/// Puts a JSON document on one line. A line break in JSON is never part of a string, so a space can replace it.
 pub(crate) fn one_line(json: &str) -> String {
     json.trim().replace(['\n', '\r'], " ") + "\n"
 }
 
-/// Says something beside the answer, on standard error.
+/// The name of an enum value in the API.
+pub(crate) fn enum_name(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Prints a remark to standard error.
 pub(crate) fn note(note: &str) {
-    // Whoever does not read it does not miss it.
+    // A closed standard error must not fail the command.
     let _ = writeln!(io::stderr(), "{note}");
 }

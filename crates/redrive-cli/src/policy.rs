@@ -1,4 +1,4 @@
-//! `redrive policy`: those of a service, and the schedule that one would give.
+//! `redrive policy`: the retry policies of a service, and a preview of their waits.
 
 mod preview;
 
@@ -6,147 +6,147 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use redrive_server::wire::policy::RetryPolicy;
+use redrive_wire::policy::RetryPolicy;
 
-use crate::call::{Answer, Query, Reach};
-use crate::exit::Exit;
-use crate::list::{self, Columns, Pages, Paging};
-use crate::print;
-use crate::table::{Cell, Sheet, word};
-use crate::{values, when};
+use crate::client::{Answer, Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::options;
+use crate::output::list::{self, Columns, Pages, Paging};
+use crate::output::table::{Cell, FieldList};
+use crate::output::time;
+use crate::output::{self, enum_name};
 
-/// What to do with policies.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: PolicyCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// Register a policy, or make a new version of one
+enum PolicyCommand {
+    /// Create a policy, or a new version of it
     ///
-    /// Tasks that exist keep the version they were created with.
-    Put(Put),
+    /// Existing tasks keep the version that they were created with.
+    Put(PutArguments),
     /// Show the current version of a policy
-    Get(One),
-    /// List policies by name
+    Get(PolicyName),
+    /// List policies
     List(Paging),
-    /// Show the waits before each retry: earliest, mean and latest
+    /// Show the wait before each retry: earliest, mean and latest
     ///
-    /// Needs no service.
+    /// It needs no service.
     Preview(Box<preview::Arguments>),
 }
 
 #[derive(clap::Args)]
-struct One {
-    /// The policy
+struct PolicyName {
+    /// The name of the policy
     #[arg(value_name = "POLICY")]
     id: String,
 }
 
 #[derive(clap::Args)]
-struct Put {
+struct PutArguments {
     #[command(flatten)]
-    policy: One,
-    /// The policy as JSON, as `get --json` shows one: a file, or - for standard input
+    policy: PolicyName,
+    /// A JSON file with the policy, as `get --json` prints it; - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-const POLICIES: &str = "retry-policies";
+const POLICIES: &str = "policies";
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let Arguments { verb, reach } = arguments;
-    match verb {
-        Verb::Put(put) => {
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let Arguments { command, options } = arguments;
+    match command {
+        PolicyCommand::Put(put) => {
             let policy = read(&put.file)?;
-            show(&reach, &reach.service()?.put(&[POLICIES, &put.policy.id], &policy).await?)
+            show(&options, &options.client()?.put(&[POLICIES, &put.policy.id], &policy).await?)
         }
-        Verb::Get(One { id }) => show(&reach, &reach.service()?.get(&[POLICIES, &id], &Query::new()).await?),
-        Verb::List(paging) => {
-            let service = reach.service()?;
-            list::show(&reach, Pages::new(&service, &[POLICIES], Query::new(), &paging), &COLUMNS).await
+        PolicyCommand::Get(PolicyName { id }) => {
+            show(&options, &options.client()?.get(&[POLICIES, &id], &Query::new()).await?)
         }
-        Verb::Preview(preview) => preview::run(&preview, reach.json),
+        PolicyCommand::List(paging) => {
+            let client = options.client()?;
+            list::show(&options, Pages::new(&client, &[POLICIES], Query::new(), &paging), &COLUMNS).await
+        }
+        PolicyCommand::Preview(preview) => preview::run(&preview, options.json),
     }
 }
 
 fn read(path: &std::path::Path) -> anyhow::Result<RetryPolicy> {
     if path.as_os_str() != "-" {
-        return values::read_policy(path);
+        return options::read_policy(path);
     }
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
-    values::parse_policy(&text, path)
+    std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+    options::parse_policy(&text, path)
 }
 
 const COLUMNS: Columns<RetryPolicy> = Columns {
-    heads: &["POLICY", "VERSION", "ATTEMPTS", "BUDGET", "JITTER", "BACKOFF"],
-    spare: &["JITTER"],
+    headers: &["POLICY", "VERSION", "ATTEMPTS", "BUDGET", "JITTER", "BACKOFF"],
+    optional: &["JITTER"],
     row: |policy, _| {
         vec![
-            Cell::whole(policy.policy_id.as_deref().unwrap_or("-")),
-            Cell::maybe(policy.version.map(|version| version.to_string())),
-            Cell::maybe(policy.max_attempts.map(|attempts| attempts.to_string())),
+            Cell::id(policy.policy_id.as_deref().unwrap_or("-")),
+            Cell::optional(policy.version.map(|version| version.to_string())),
+            Cell::optional(policy.max_attempts.map(|attempts| attempts.to_string())),
             Cell::text(budget(policy)),
-            Cell::text(policy.jitter_type.map(|jitter| word(&jitter)).unwrap_or_default()),
+            Cell::text(policy.jitter_type.map(|jitter| enum_name(&jitter)).unwrap_or_default()),
             Cell::text(backoff(policy)),
         ]
     },
-    none: "there are no policies",
+    empty: "there are no policies",
 };
 
 fn budget(policy: &RetryPolicy) -> String {
-    policy.total_budget_ms.flatten().map_or_else(|| "none".to_owned(), when::span)
+    policy.total_budget_ms.flatten().map_or_else(|| "none".to_owned(), time::duration)
 }
 
 fn backoff(policy: &RetryPolicy) -> String {
-    let mut text = policy.backoff_type.map(|backoff| word(&backoff)).unwrap_or_default();
+    let mut text = policy.backoff_type.map(|backoff| enum_name(&backoff)).unwrap_or_default();
     if let Some(delays) = &policy.delays_ms {
-        let delays: Vec<String> = delays.iter().copied().map(when::span).collect();
+        let delays: Vec<String> = delays.iter().copied().map(time::duration).collect();
         text += &format!(" {}", delays.join(", "));
     }
-    text += &policy.initial_delay_ms.map(|first| format!(" from {}", when::span(first))).unwrap_or_default();
+    text +=
+        &policy.initial_delay_ms.map(|first| format!(" from {}", time::duration(first))).unwrap_or_default();
     text += &policy.multiplier.map(|factor| format!(" times {factor}")).unwrap_or_default();
     text += &policy.exponent.map(|power| format!(" to the power {power}")).unwrap_or_default();
-    text + &policy.max_delay_ms.map(|most| format!(", at most {}", when::span(most))).unwrap_or_default()
+    text + &policy.max_delay_ms.map(|most| format!(", at most {}", time::duration(most))).unwrap_or_default()
 }
 
-fn show(reach: &Reach, answer: &Answer) -> anyhow::Result<Exit> {
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
-        return Ok(Exit::Done);
+fn show(options: &ServiceOptions, answer: &Answer) -> anyhow::Result<ExitStatus> {
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
+        return Ok(ExitStatus::Success);
     }
     let policy: RetryPolicy = answer.read()?;
-    let mut sheet = Sheet::new(answer.look());
-    sheet.maybe("policy", policy.policy_id.as_deref());
-    sheet.maybe("version", policy.version.map(|version| version.to_string()));
-    sheet.maybe("attempts", policy.max_attempts.map(|attempts| attempts.to_string()));
-    sheet.line("backoff", backoff(&policy));
-    sheet.maybe("jitter", policy.jitter_type.map(|jitter| word(&jitter)));
-    sheet.maybe("jitter by", policy.jitter_fraction.map(|fraction| fraction.to_string()));
-    sheet.maybe("jitter by", policy.jitter_ms.map(when::span));
-    sheet.line("budget", budget(&policy));
-    sheet.maybe("retries", policy.retryable_status_codes.as_ref().map(listed));
-    sheet.maybe("retries gRPC", policy.retryable_grpc_codes.as_ref().map(listed));
-    sheet.maybe(
-        "attempt takes",
-        policy.attempt_timeout_ms.map(|most| format!("{} at most", when::span(most))),
-    );
-    sheet.maybe("lease", policy.visibility_timeout_ms.map(when::span));
-    sheet.maybe("on success", policy.on_success_url.as_deref());
-    sheet.maybe("on exhausted", policy.on_exhausted_url.as_deref());
-    sheet.maybe("signed with", policy.signing_secret.as_deref());
-    print::text(&sheet.show())?;
-    Ok(Exit::Done)
+    let mut fields = FieldList::new(answer.style());
+    fields.add_optional("policy", policy.policy_id.as_deref());
+    fields.add_optional("version", policy.version.map(|version| version.to_string()));
+    fields.add_optional("attempts", policy.max_attempts.map(|attempts| attempts.to_string()));
+    fields.add("backoff", backoff(&policy));
+    fields.add_optional("jitter", policy.jitter_type.map(|jitter| enum_name(&jitter)));
+    fields.add_optional("jitter by", policy.jitter_fraction.map(|fraction| fraction.to_string()));
+    fields.add_optional("jitter by", policy.jitter_ms.map(time::duration));
+    fields.add("time budget", budget(&policy));
+    fields.add_optional("retried statuses", policy.retryable_status_codes.as_ref().map(codes_text));
+    fields.add_optional("retried gRPC codes", policy.retryable_grpc_codes.as_ref().map(codes_text));
+    fields.add_optional("attempt timeout", policy.attempt_timeout_ms.map(time::duration));
+    fields.add_optional("lease", policy.lease_ms.map(time::duration));
+    fields.add_optional("on success", policy.on_success_url.as_deref());
+    fields.add_optional("on failure", policy.on_failure_url.as_deref());
+    fields.add_optional("signed with", policy.signing_secret.as_deref());
+    output::text(&fields.render())?;
+    Ok(ExitStatus::Success)
 }
 
-fn listed(codes: &std::collections::BTreeSet<u16>) -> String {
+fn codes_text(codes: &std::collections::BTreeSet<u16>) -> String {
     if codes.is_empty() {
-        return "nothing".to_owned();
+        return "none".to_owned();
     }
     codes.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -1,128 +1,128 @@
-//! `redrive queue`: what each queue holds, and how much of it may run.
+//! `redrive queue`: the queues of a service, their pauses and their limits.
 
 use redrive_core::records::EVERY_QUEUE;
-use redrive_server::wire::queue::{QueueBounds, QueueQuota, QueueRate, QueueStatus, Queues};
+use redrive_wire::queue::{KeyLimits, QueueLimits, QueueRate, QueueStatus};
 
-use crate::call::{Query, Reach, Service};
-use crate::exit::Exit;
-use crate::list::{self, Columns};
-use crate::print;
-use crate::table::Cell;
-use crate::values::whole;
-use crate::when::{self, parse_span};
+use crate::client::{Client, Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::options::{as_ms, integer, parse_duration};
+use crate::output::list::{self, Columns, Pages, Paging};
+use crate::output::table::Cell;
+use crate::output::{self, time};
 
-/// What to do with queues.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: QueueCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// List queues with what they hold
+enum QueueCommand {
+    /// List queues with their jobs by state
     List,
-    /// Claim nothing more from a queue; `*` for all of them
-    Pause(Pause),
-    /// Claim from a queue again; `*` for all of them
-    Resume(One),
-    /// Bound how much of a queue runs, on all nodes together
+    /// Pause a queue: no further job is claimed from it. `*` pauses all queues
+    Pause(PauseArguments),
+    /// Resume a queue. `*` resumes all queues
+    Resume(QueueName),
+    /// Limit how many jobs of a queue run at once and start per interval, on all nodes together
     ///
-    /// What is not given is not bounded; --off lifts every bound.
-    Limit(Limit),
+    /// A limit that is not given is removed. --off removes all limits.
+    Limit(LimitArguments),
 }
 
 #[derive(clap::Args)]
-struct One {
-    /// The queue
+struct QueueName {
+    /// The name of the queue
     #[arg(value_name = "QUEUE")]
     name: String,
 }
 
 #[derive(clap::Args)]
-struct Pause {
+struct PauseArguments {
     #[command(flatten)]
-    queue: One,
-    /// Pause it although it has no jobs yet: those that come wait until it is resumed
+    queue: QueueName,
+    /// Pause a queue that has no jobs yet
     #[arg(long)]
     create: bool,
 }
 
 #[derive(clap::Args)]
-#[command(group(clap::ArgGroup::new("bounds").required(true).multiple(true).args(["off", "concurrency", "rate", "key_concurrency", "key_rate"])))]
-struct Limit {
+#[command(group(clap::ArgGroup::new("limits").required(true).multiple(true).args(["off", "concurrency", "rate", "key_concurrency", "key_rate"])))]
+struct LimitArguments {
     #[command(flatten)]
-    queue: One,
-    /// How many run at once
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1.., 50))]
+    queue: QueueName,
+    /// The largest number of jobs that run at once
+    #[arg(long, value_name = "N", value_parser = integer::<u32>(1.., 50))]
     concurrency: Option<u32>,
-    /// How often one starts: 100/1m, 5/s
-    #[arg(long, value_name = "N/SPAN", value_parser = parse_rate)]
+    /// The largest number of jobs that start per interval: 100/1m, 5/s
+    #[arg(long, value_name = "N/DURATION", value_parser = parse_rate)]
     rate: Option<QueueRate>,
-    /// How many run at once for each key of a partition
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1.., 2))]
+    /// The largest number of jobs that run at once for each partition key
+    #[arg(long, value_name = "N", value_parser = integer::<u32>(1.., 2))]
     key_concurrency: Option<u32>,
-    /// How often one starts for each key of a partition
-    #[arg(long, value_name = "N/SPAN", value_parser = parse_rate)]
+    /// The largest number of jobs that start per interval for each partition key
+    #[arg(long, value_name = "N/DURATION", value_parser = parse_rate)]
     key_rate: Option<QueueRate>,
-    /// Nothing bounds it
+    /// Remove all limits
     #[arg(long, conflicts_with_all = ["concurrency", "rate", "key_concurrency", "key_rate"])]
     off: bool,
 }
 
 fn parse_rate(text: &str) -> Result<QueueRate, String> {
-    let wrong = || format!("invalid rate {text:?}: write a number and a duration, for example 100/1m or 5/s");
-    let (count, span) = text.split_once('/').ok_or_else(wrong)?;
-    let count = count.trim().parse().map_err(|_| wrong())?;
-    let one = span.trim().starts_with(|first: char| first.is_ascii_alphabetic());
-    let span = if one { format!("1{}", span.trim()) } else { span.trim().to_owned() };
-    let per_ms = u64::try_from(parse_span(&span).map_err(|_| wrong())?.as_millis()).map_err(|_| wrong())?;
+    let invalid =
+        || format!("invalid rate {text:?}: write a number and a duration, for example 100/1m or 5/s");
+    let (count, interval) = text.split_once('/').ok_or_else(invalid)?;
+    let count = count.trim().parse().map_err(|_| invalid())?;
+    let is_unit = interval.trim().starts_with(|first: char| first.is_ascii_alphabetic());
+    let interval = if is_unit { format!("1{}", interval.trim()) } else { interval.trim().to_owned() };
+    let per_ms = as_ms(parse_duration(&interval).map_err(|_| invalid())?);
     Ok(QueueRate { count, per_ms })
 }
 
 const QUEUES: &str = "queues";
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    let service = reach.service()?;
-    match arguments.verb {
-        Verb::List => list::show_whole(&reach, &[QUEUES], &COLUMNS).await,
-        Verb::Pause(Pause { queue: One { name }, create }) => {
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let options = arguments.options;
+    let client = options.client()?;
+    match arguments.command {
+        QueueCommand::List => list::show_all(&options, &[QUEUES], &COLUMNS).await,
+        QueueCommand::Pause(PauseArguments { queue: QueueName { name }, create }) => {
             if !create {
-                check_exists(&service, &name, ", --create pauses one before its first job").await?;
+                check_exists(&client, &name, ", --create pauses a queue that has no jobs yet").await?;
             }
-            service.act(&[QUEUES, &name, "pause"]).await?;
-            changed(&reach, &service, &name, "is paused").await
+            client.post_empty(&[QUEUES, &name, "pause"]).await?;
+            print_change(&options, &client, &name, "is paused").await
         }
-        Verb::Resume(One { name }) => {
-            check_exists(&service, &name, "").await?;
-            service.act(&[QUEUES, &name, "resume"]).await?;
-            changed(&reach, &service, &name, "goes on").await
+        QueueCommand::Resume(QueueName { name }) => {
+            check_exists(&client, &name, "").await?;
+            client.post_empty(&[QUEUES, &name, "resume"]).await?;
+            print_change(&options, &client, &name, "is resumed").await
         }
-        Verb::Limit(limit) => {
+        QueueCommand::Limit(limit) => {
             let name = &limit.queue.name;
             if limit.off {
-                check_exists(&service, name, "").await?;
-                service.delete(&[QUEUES, name, "quota"]).await?;
-                return changed(&reach, &service, name, "has no bounds").await;
+                check_exists(&client, name, "").await?;
+                client.delete(&[QUEUES, name, "limits"]).await?;
+                return print_change(&options, &client, name, "has no limits").await;
             }
-            service.put(&[QUEUES, name, "quota"], &limit.quota()).await?;
-            changed(&reach, &service, name, &format!("runs {}", bounds(Some(&limit.quota())))).await
+            client.put(&[QUEUES, name, "limits"], &limit.limits()).await?;
+            print_change(&options, &client, name, &format!("runs {}", limits_text(Some(&limit.limits()))))
+                .await
         }
     }
 }
 
-impl Limit {
-    fn quota(&self) -> QueueQuota {
-        let per_key = QueueBounds { concurrency: self.key_concurrency, rate: self.key_rate };
-        QueueQuota { concurrency: self.concurrency, rate: self.rate, per_key }
+impl LimitArguments {
+    fn limits(&self) -> QueueLimits {
+        let per_key = KeyLimits { concurrency: self.key_concurrency, rate: self.key_rate };
+        QueueLimits { concurrency: self.concurrency, rate: self.rate, per_key }
     }
 }
 
 const COLUMNS: Columns<QueueStatus> = Columns {
-    heads: &[
+    headers: &[
         "QUEUE",
         "STATE",
         "PENDING",
@@ -132,14 +132,14 @@ const COLUMNS: Columns<QueueStatus> = Columns {
         "SUCCEEDED",
         "DEAD",
         "CANCELLED",
-        "BOUNDS",
+        "LIMITS",
     ],
-    spare: &["CANCELLED", "WAITING", "SUCCEEDED"],
+    optional: &["CANCELLED", "WAITING", "SUCCEEDED"],
     row: |queue, _| {
         let of = |state: &str| Cell::number(queue.jobs.get(state).copied().unwrap_or(0));
         vec![
-            Cell::whole(&queue.name),
-            Cell::state(if queue.paused { "paused" } else { "open" }),
+            Cell::id(&queue.name),
+            Cell::state(if queue.paused { "paused" } else { "active" }),
             of("pending"),
             of("retrying"),
             of("running"),
@@ -147,45 +147,50 @@ const COLUMNS: Columns<QueueStatus> = Columns {
             of("succeeded"),
             of("dead"),
             of("cancelled"),
-            Cell::text(bounds(queue.quota.as_ref())),
+            Cell::text(limits_text(queue.limits.as_ref())),
         ]
     },
-    none: "there are no queues yet",
+    empty: "there are no queues yet",
 };
 
-/// Fails unless the service lists the queue. It takes any name, so a mistyped one would look like a success.
-async fn check_exists(service: &Service, name: &str, hint: &str) -> anyhow::Result<()> {
+/// Fails unless the queue exists. The service accepts any name, so a typing mistake would look like a success.
+async fn check_exists(client: &Client, name: &str, hint: &str) -> anyhow::Result<()> {
     if name == EVERY_QUEUE {
         return Ok(());
     }
-    let queues: Queues = service.get(&[QUEUES], &Query::new()).await?.read()?;
-    if queues.items.iter().any(|queue| queue.name == name) {
+    let queues = Pages::new(client, &[QUEUES], Query::new(), &Paging::all()).read_all().await?;
+    if queues.parse::<QueueStatus>()?.iter().any(|queue| queue.name == name) {
         return Ok(());
     }
-    let text = format!("there is no queue {name:?}: `redrive queue list` shows the queues{hint}");
-    Err(Exit::NotFound.because(text))
+    let text = format!("there is no queue {name:?}: `redrive queue list` lists the queues{hint}");
+    Err(ExitStatus::NotFound.error(text))
 }
 
-/// Says what was done, or shows the queue as it is now.
-async fn changed(reach: &Reach, service: &Service, name: &str, words: &str) -> anyhow::Result<Exit> {
-    if !reach.json {
+/// Prints the change, or the queue as JSON.
+async fn print_change(
+    options: &ServiceOptions,
+    client: &Client,
+    name: &str,
+    change: &str,
+) -> anyhow::Result<ExitStatus> {
+    if !options.json {
         let what = if name == "*" { "every queue".to_owned() } else { name.to_owned() };
-        print::line(&format!("{what} {words}"))?;
-        return Ok(Exit::Done);
+        output::line(&format!("{what} {change}"))?;
+        return Ok(ExitStatus::Success);
     }
-    list::show_named(service, &[QUEUES], name).await
+    list::show_named(client, &[QUEUES], name).await
 }
 
-fn bounds(quota: Option<&QueueQuota>) -> String {
-    let Some(quota) = quota else { return "-".to_owned() };
-    let of = |concurrency: Option<u32>, rate: Option<QueueRate>, whose: &str| {
-        let at_once = concurrency.map(|most| format!("{most} at once{whose}"));
-        let often = rate.map(|rate| format!("{} per {}{whose}", rate.count, when::span(rate.per_ms)));
-        at_once.into_iter().chain(often).collect::<Vec<_>>()
+fn limits_text(limits: Option<&QueueLimits>) -> String {
+    let Some(limits) = limits else { return "-".to_owned() };
+    let of = |concurrency: Option<u32>, rate: Option<QueueRate>, suffix: &str| {
+        let at_once = concurrency.map(|max| format!("{max} at once{suffix}"));
+        let starts = rate.map(|rate| format!("{} per {}{suffix}", rate.count, time::duration(rate.per_ms)));
+        at_once.into_iter().chain(starts).collect::<Vec<_>>()
     };
-    let mut parts = of(quota.concurrency, quota.rate, "");
-    parts.extend(of(quota.per_key.concurrency, quota.per_key.rate, " for each key"));
-    if parts.is_empty() { "without bounds".to_owned() } else { parts.join(", ") }
+    let mut parts = of(limits.concurrency, limits.rate, "");
+    parts.extend(of(limits.per_key.concurrency, limits.per_key.rate, " per key"));
+    if parts.is_empty() { "without limits".to_owned() } else { parts.join(", ") }
 }
 
 #[cfg(test)]
@@ -193,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_they_are_written() {
+    fn a_rate_is_a_number_and_a_duration() {
         for (text, count, per_ms) in [("100/1m", 100, 60_000), ("5/s", 5, 1_000), ("1 / 500ms", 1, 500)] {
             assert_eq!(parse_rate(text).unwrap(), QueueRate { count, per_ms }, "{text}");
         }
@@ -203,11 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_said_in_words() {
+    fn limits_are_described() {
         let rate = Some(QueueRate { count: 100, per_ms: 60_000 });
-        let per_key = QueueBounds { concurrency: Some(2), rate: None };
-        let quota = QueueQuota { concurrency: Some(50), rate, per_key };
-        assert_eq!(bounds(Some(&quota)), "50 at once, 100 per 1 min, 2 at once for each key");
-        assert_eq!(bounds(None), "-");
+        let per_key = KeyLimits { concurrency: Some(2), rate: None };
+        let limits = QueueLimits { concurrency: Some(50), rate, per_key };
+        assert_eq!(limits_text(Some(&limits)), "50 at once, 100 per 1 min, 2 at once per key");
+        assert_eq!(limits_text(None), "-");
     }
 }

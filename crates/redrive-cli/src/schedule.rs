@@ -1,82 +1,81 @@
-//! `redrive schedule`: what enqueues jobs again and again.
+//! `redrive schedule`: the schedules of a store.
 
-use redrive_server::wire::schedule::{ScheduleStatus, ScheduledRun};
+use redrive_wire::schedule::{ScheduleStatus, ScheduledRun};
 
-use crate::call::Reach;
-use crate::exit::Exit;
-use crate::list::{self, Columns};
-use crate::print;
-use crate::table::Cell;
+use crate::client::ServiceOptions;
+use crate::exit::ExitStatus;
+use crate::output;
+use crate::output::list::{self, Columns};
+use crate::output::table::Cell;
 
-/// What to do with schedules.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: ScheduleCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// List schedules with when they are next due
+enum ScheduleCommand {
+    /// List schedules with their next due times
     List,
-    /// Enqueue nothing more for a schedule until it is resumed
-    Pause(One),
-    /// Let a paused schedule go on
-    Resume(One),
-    /// Enqueue a schedule's job now, beside those that are due; prints the job's id
-    RunNow(One),
+    /// Pause a schedule: it enqueues no jobs until it is resumed
+    Pause(ScheduleName),
+    /// Resume a paused schedule
+    Resume(ScheduleName),
+    /// Enqueue a job of a schedule now, in addition to the due ones, and print its id
+    RunNow(ScheduleName),
 }
 
 #[derive(clap::Args)]
-struct One {
-    /// The schedule
+struct ScheduleName {
+    /// The name of the schedule
     #[arg(value_name = "SCHEDULE")]
     name: String,
 }
 
 const SCHEDULES: &str = "schedules";
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    let (name, verb) = match arguments.verb {
-        Verb::List => return list::show_whole(&reach, &[SCHEDULES], &COLUMNS).await,
-        Verb::RunNow(One { name }) => return run_now(&reach, &name).await,
-        Verb::Pause(One { name }) => (name, "pause"),
-        Verb::Resume(One { name }) => (name, "resume"),
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let options = arguments.options;
+    let (name, action) = match arguments.command {
+        ScheduleCommand::List => return list::show_all(&options, &[SCHEDULES], &COLUMNS).await,
+        ScheduleCommand::RunNow(ScheduleName { name }) => return run_now(&options, &name).await,
+        ScheduleCommand::Pause(ScheduleName { name }) => (name, "pause"),
+        ScheduleCommand::Resume(ScheduleName { name }) => (name, "resume"),
     };
-    let service = reach.service()?;
-    service.act(&[SCHEDULES, &name, verb]).await?;
-    if reach.json {
-        return list::show_named(&service, &[SCHEDULES], &name).await;
+    let client = options.client()?;
+    client.post_empty(&[SCHEDULES, &name, action]).await?;
+    if options.json {
+        return list::show_named(&client, &[SCHEDULES], &name).await;
     }
-    print::line(&format!("{name} {}", if verb == "pause" { "is paused" } else { "goes on" }))?;
-    Ok(Exit::Done)
+    output::line(&format!("{name} {}", if action == "pause" { "is paused" } else { "is resumed" }))?;
+    Ok(ExitStatus::Success)
 }
 
 const COLUMNS: Columns<ScheduleStatus> = Columns {
-    heads: &["SCHEDULE", "STATE", "KIND", "QUEUE", "NEXT", "TIMING"],
-    spare: &["QUEUE", "KIND"],
-    row: |schedule, look| {
+    headers: &["SCHEDULE", "STATE", "KIND", "QUEUE", "NEXT", "TIMING"],
+    optional: &["QUEUE", "KIND"],
+    row: |schedule, style| {
         vec![
-            Cell::whole(&schedule.name),
-            Cell::state(if schedule.paused { "paused" } else { "open" }),
+            Cell::id(&schedule.name),
+            Cell::state(if schedule.paused { "paused" } else { "active" }),
             Cell::text(&schedule.kind),
             Cell::text(&schedule.queue),
-            Cell::age(schedule.upcoming.first().copied().filter(|_| !schedule.paused), look),
+            Cell::age(schedule.upcoming.first().copied().filter(|_| !schedule.paused), style),
             Cell::text(&schedule.timing),
         ]
     },
-    none: "there are no schedules",
+    empty: "there are no schedules",
 };
 
-async fn run_now(reach: &Reach, name: &str) -> anyhow::Result<Exit> {
-    let answer = reach.service()?.act(&[SCHEDULES, name, "run-now"]).await?;
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
+async fn run_now(options: &ServiceOptions, name: &str) -> anyhow::Result<ExitStatus> {
+    let answer = options.client()?.post_empty(&[SCHEDULES, name, "run-now"]).await?;
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
     } else {
-        print::line(&answer.read::<ScheduledRun>()?.job_id)?;
+        output::line(&answer.read::<ScheduledRun>()?.job_id)?;
     }
-    Ok(Exit::Done)
+    Ok(ExitStatus::Success)
 }

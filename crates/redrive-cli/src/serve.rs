@@ -1,4 +1,8 @@
-//! `redrive serve`: the service, until it is told to end.
+//! `redrive serve`: runs the service until a signal ends it.
+
+pub(crate) mod config;
+mod file_limit;
+mod telemetry;
 
 use std::future::ready;
 use std::io::Write as _;
@@ -12,42 +16,42 @@ use redrive::shutdown_signal;
 use redrive_delivery::secrets::KeyError;
 use redrive_server::{AssembleError, Service, assemble};
 
-use crate::config::Flags;
-use crate::explicit::ExplicitOptions;
-use crate::file_limit::FileLimit;
-use crate::telemetry::Telemetry;
+use self::config::ServeOptions;
+use self::file_limit::FileLimit;
+use self::telemetry::Telemetry;
+use crate::options::ExplicitOptions;
 
-/// What to serve, and how.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     explicit: ExplicitOptions,
-    /// A file with any of these settings, in TOML
+    /// A TOML file with any of these settings
     #[arg(long, env = "REDRIVE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    flags: Flags,
+    options: ServeOptions,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let flags = arguments.flags.decide(&arguments.explicit)?.with_file(arguments.config.as_deref())?;
-    let telemetry = Telemetry::start(flags.log_format())?;
+    let options = arguments.options.resolve(&arguments.explicit)?.with_file(arguments.config.as_deref())?;
+    let telemetry = Telemetry::start(options.log_format())?;
     let file_limit = FileLimit::raise();
-    let setup = flags.setup()?;
+    let setup = options.setup()?;
     let served = runtime()?.block_on(async {
-        let (store, ranges) = (redrive::shown(&setup.store), (setup.allow.clone(), setup.deny.clone()));
-        let service = assemble(setup).await.map_err(name_option)?.dressed(redrive_console::router);
+        let (store, ranges) =
+            (redrive::mask_password(&setup.store), (setup.allow.clone(), setup.deny.clone()));
+        let service = assemble(setup).await.map_err(name_option)?.wrap_router(redrive_console::router);
         file_limit.log();
         let mut shutdown = pin!(shutdown_signal());
-        // Signals are heard from the first poll on: whoever reads the greeting may send one at once.
-        let told = tokio::select! { biased; () = &mut shutdown => true, () = ready(()) => false };
-        if told {
+        // The first poll registers the signal handlers. A reader of the greeting may send a signal at once.
+        let interrupted = tokio::select! { biased; () = &mut shutdown => true, () = ready(()) => false };
+        if interrupted {
             return Ok(());
         }
-        greet(&service, &store, &ranges);
+        print_greeting(&service, &store, &ranges);
         let summary = service.run_until(shutdown).await?;
         if let Some(summary) = summary {
-            tracing::info!(settled = summary.settled(), released = summary.released, "ended in good order");
+            tracing::info!(settled = summary.settled(), released = summary.released, "shut down");
         }
         anyhow::Ok(())
     });
@@ -55,7 +59,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     served
 }
 
-/// Names the option that an invalid value was given for.
+/// Adds the option with the invalid value to the error.
 pub(crate) fn name_option(error: AssembleError) -> anyhow::Error {
     let option = match &error {
         AssembleError::Bodies(_) => "--bodies",
@@ -69,12 +73,11 @@ pub(crate) fn name_option(error: AssembleError) -> anyhow::Error {
     anyhow::Error::new(error).context(option)
 }
 
-/// A runtime for a service.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime could be started")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")
 }
 
-fn greet(service: &Service, store: &str, (allow, deny): &(Vec<IpNet>, Vec<IpNet>)) {
+fn print_greeting(service: &Service, store: &str, (allow, deny): &(Vec<IpNet>, Vec<IpNet>)) {
     let text = match service.address() {
         Some(address) => {
             let host = reachable(address);
@@ -82,18 +85,18 @@ fn greet(service: &Service, store: &str, (allow, deny): &(Vec<IpNet>, Vec<IpNet>
             let calls_itself = (service.is_open() || has(allow)) && !has(deny);
             greeting(address, store, service.is_open(), calls_itself)
         }
-        None => format!("redrive works on {store}, without an API"),
+        None => format!("redrive executes jobs of {store}, without an API"),
     };
-    // Whoever started it may have stopped reading: no reason to end.
+    // A closed standard output must not end the service.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// An address to call a service at: one on all addresses listens on loopback too.
+/// The address to call the service at. A service that listens on all addresses is reachable on loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() { ([127, 0, 0, 1], address.port()).into() } else { address }
 }
 
-/// Where it listens, and one command to try: a task with a target that the service may call.
+/// The address of the service, and a command to try: a task whose target the service may call.
 fn greeting(address: SocketAddr, store: &str, open: bool, calls_itself: bool) -> String {
     let key = if open { "" } else { " -H \"authorization: Bearer $REDRIVE_API_KEY\"" };
     let host = reachable(address);
@@ -101,8 +104,8 @@ fn greeting(address: SocketAddr, store: &str, open: bool, calls_itself: bool) ->
         if calls_itself { format!("http://{host}/healthz") } else { "https://example.com/".to_owned() };
     format!(
         "redrive listens on http://{address} with {store}; console at http://{host}/, docs at http://{host}/docs\n\
-         try: curl -sS 'http://{host}/retry-tasks'{key} -H 'content-type: application/json' \
-         -d '{{\"targetUrl\": \"{target}\", \"method\": \"GET\"}}'"
+         try: curl -sS 'http://{host}/v1/tasks'{key} -H 'content-type: application/json' \
+         -d '{{\"target\": \"{target}\", \"method\": \"GET\"}}'"
     )
 }
 
@@ -113,10 +116,10 @@ mod tests {
     #[test]
     fn the_example_has_a_target_that_the_service_may_call() {
         let open = greeting(([127, 0, 0, 1], 7373).into(), "sqlite:redrive.db", true, true);
-        assert!(open.contains("curl -sS 'http://127.0.0.1:7373/retry-tasks' -H 'content-type"), "{open}");
-        assert!(open.contains("\"targetUrl\": \"http://127.0.0.1:7373/healthz\""), "{open}");
+        assert!(open.contains("curl -sS 'http://127.0.0.1:7373/v1/tasks' -H 'content-type"), "{open}");
+        assert!(open.contains("\"target\": \"http://127.0.0.1:7373/healthz\""), "{open}");
         let keyed = greeting(([0, 0, 0, 0], 7373).into(), "sqlite:redrive.db", false, false);
-        assert!(keyed.contains("http://127.0.0.1:7373/retry-tasks' -H \"authorization: Bearer $"), "{keyed}");
-        assert!(keyed.contains("\"targetUrl\": \"https://example.com/\""), "{keyed}");
+        assert!(keyed.contains("http://127.0.0.1:7373/v1/tasks' -H \"authorization: Bearer $"), "{keyed}");
+        assert!(keyed.contains("\"target\": \"https://example.com/\""), "{keyed}");
     }
 }

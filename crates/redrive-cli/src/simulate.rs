@@ -1,172 +1,168 @@
-//! `redrive simulate`: what a target sees while clients retry, in simulated time and with the engine's own policies.
+//! `redrive simulate`: the load on a target while clients retry, in simulated time, with the policies of the engine.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use redrive_core::Policy;
 use redrive_core::limits::ATTEMPTS_MAX;
-use redrive_simulate::draw::{of_contention, of_outage, people, seconds};
-use redrive_simulate::{Contender, Contention, Drawing, Outage, contenders, outage};
+use redrive_simulate::figure::{contention_figure, format_count, format_ms, outage_figure};
+use redrive_simulate::{ContentionExperiment, Figure, NamedPolicy, OutageExperiment, outage, policies};
 use serde::Serialize;
 
-use crate::exit::Exit;
-use crate::values::{read_policy, whole};
-
-/// Columns where nobody says how wide the terminal is.
-const COLUMNS: usize = 80;
+use crate::exit::ExitStatus;
+use crate::options::{integer, parse_duration, read_engine_policy};
+use crate::output::screen;
+use crate::output::table::{Cell, Table};
+use crate::output::{self, OutputStyle};
 
 #[derive(clap::Subcommand)]
-pub(crate) enum Verb {
-    /// Many clients write one versioned row: write calls and completion time under each jitter
+pub(crate) enum SimulateCommand {
+    /// Simulate many clients that write one versioned row: number of writes and completion time for each jitter
     ///
-    /// The experiment of the AWS architecture blog on exponential backoff and jitter. Without --clients it goes from 10 to
-    /// 190 in steps of 10.
+    /// This is the experiment of the AWS architecture blog on exponential backoff and jitter. Without --clients it runs with
+    /// 10 to 190 clients, in steps of 10.
     Contention(ContentionArguments),
-    /// Many tasks fall due while their target is down: peak load on recovery, time to drain, tasks lost
+    /// Simulate many tasks that are due while their target is down: peak load, time to drain, dead tasks
     ///
-    /// Each policy by itself, without the gates of the service. none, exponential, equal, full and decorrelated are the
-    /// default policy under another jitter; the others are presets.
+    /// It simulates each policy without the gates of the service. none, exponential, equal, full and decorrelated are the
+    /// default policy with another jitter; the others are presets.
     Outage(Box<OutageArguments>),
 }
 
-/// How results come out.
 #[derive(clap::Args)]
 struct Output {
-    /// JSON for programs instead of a table for people
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw it into this file as SVG
+    /// Write a chart to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write the figures of the drawing into this file as CSV
+    /// Write the figures of the chart to this file as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 }
 
-/// The experiment's dials.
 #[derive(clap::Args)]
 pub(crate) struct ContentionArguments {
-    /// Clients that write at once; 10, 20 … 190 unless given
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=ATTEMPTS_MAX.into(), 100))]
+    /// The number of clients [default: 10, 20 … 190]
+    #[arg(long, value_name = "N", value_parser = integer::<u32>(1..=ATTEMPTS_MAX.into(), 100))]
     clients: Option<u32>,
-    /// How often each experiment is repeated
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = whole::<u32>(1.., 100))]
+    /// The number of repetitions of each experiment
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = integer::<u32>(1.., 100))]
     trials: u32,
-    /// What chance starts from: the same seed gives the same figures
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>(0.., 1))]
+    /// The seed of the random numbers: the same seed gives the same figures
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = integer::<u64>(0.., 1))]
     seed: u64,
-    /// The base of the waits
-    #[arg(long, default_value_t = 5, value_name = "MS", value_parser = whole::<u64>(0.., 5))]
-    base_ms: u64,
+    /// The first wait
+    #[arg(long, default_value = "5ms", value_name = "DURATION", value_parser = parse_duration)]
+    base: Duration,
     /// The longest wait
-    #[arg(long, default_value_t = 2_000, value_name = "MS", value_parser = whole::<u64>(0.., 2_000))]
-    cap_ms: u64,
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = parse_duration)]
+    cap: Duration,
     #[command(flatten)]
     output: Output,
 }
 
-/// The outage's dials.
 #[derive(clap::Args)]
 pub(crate) struct OutageArguments {
-    /// How many tasks there are
-    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = whole::<u32>(1..=1_000_000, 10_000))]
+    /// The number of tasks
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = integer::<u32>(1..=1_000_000, 10_000))]
     tasks: u32,
-    /// They fall due evenly over this time, from the beginning of the outage on
-    #[arg(long, default_value_t = 1_000, value_name = "MS", value_parser = whole::<u64>(0.., 1_000))]
-    arrivals_ms: u64,
-    /// How long the target is down
-    #[arg(long, default_value_t = 30_000, value_name = "MS", value_parser = whole::<u64>(0.., 30_000))]
-    outage_ms: u64,
-    /// How many calls a second the target bears afterwards; it refuses the others
-    #[arg(long, default_value_t = 500, value_name = "N", value_parser = whole::<u32>(1.., 500))]
+    /// The time from the start of the outage within which the tasks become due, evenly spread
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
+    arrivals: Duration,
+    /// The length of the outage
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = parse_duration)]
+    outage: Duration,
+    /// The number of calls per second that the target answers after the outage; it rejects further calls
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = integer::<u32>(1.., 500))]
     capacity: u32,
-    /// What chance starts from: the same seed gives the same figures
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>(0.., 1))]
+    /// The seed of the random numbers: the same seed gives the same figures
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = integer::<u64>(0.., 1))]
     seed: u64,
-    /// Only these policies, by name
+    /// Simulate only these policies
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     policy: Vec<String>,
-    /// A policy of yours too, as JSON; may be repeated
+    /// A JSON file with a further policy, as `policy put` takes it; may be repeated
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// Attempts in all, the first one included, for every policy
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=ATTEMPTS_MAX.into(), 5))]
+    /// The largest number of attempts, for every policy
+    #[arg(long, value_name = "N", value_parser = integer::<u32>(1..=ATTEMPTS_MAX.into(), 5))]
     max_attempts: Option<u32>,
-    /// The time that a task may take in all, for every policy
-    #[arg(long, value_name = "MS", value_parser = whole::<u64>(1.., 60_000))]
-    total_budget_ms: Option<u64>,
+    /// The time budget, for every policy
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    budget: Option<Duration>,
     #[command(flatten)]
     output: Output,
 }
 
-pub(crate) fn run(verb: Verb) -> anyhow::Result<()> {
-    match verb {
-        Verb::Contention(arguments) => arguments.run(),
-        Verb::Outage(arguments) => arguments.run(),
+pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<()> {
+    match command {
+        SimulateCommand::Contention(arguments) => arguments.run(),
+        SimulateCommand::Outage(arguments) => arguments.run(),
     }
 }
 
 impl ContentionArguments {
     fn run(&self) -> anyhow::Result<()> {
-        let contention = Contention {
+        let contention = ContentionExperiment {
             trials: self.trials,
             seed: self.seed,
-            base: Duration::from_millis(self.base_ms),
-            cap: Duration::from_millis(self.cap_ms),
-            ..Contention::default()
+            base: self.base,
+            cap: self.cap,
+            ..ContentionExperiment::default()
         };
         let report = match self.clients {
-            Some(clients) => Contention { clients, ..contention }.run()?,
+            Some(clients) => ContentionExperiment { clients, ..contention }.run()?,
             None => contention.sweep((10..=190).step_by(10))?,
         };
-        let drawing = of_contention(&report);
-        self.output.write(&report, &drawing, |columns| drawing.blocks(columns))
+        let figure = contention_figure(&report);
+        self.output.write(&report, &figure, |columns| figure.text(columns))
     }
 }
 
 impl OutageArguments {
     fn run(&self) -> anyhow::Result<()> {
-        let setup = Outage {
+        let setup = OutageExperiment {
             tasks: self.tasks,
-            arrivals: Duration::from_millis(self.arrivals_ms),
-            down: Duration::from_millis(self.outage_ms),
+            arrivals: self.arrivals,
+            down: self.outage,
             capacity: self.capacity,
             seed: self.seed,
-            ..Outage::default()
+            ..OutageExperiment::default()
         };
-        let report = setup.run(&self.contenders()?);
-        let drawing = of_outage(&report);
-        self.output.write(&report, &drawing, |columns| table(&report) + "\n" + &drawing.blocks(columns))
+        let report = setup.run(&self.policies()?);
+        let figure = outage_figure(&report);
+        self.output.write(&report, &figure, |columns| table(&report) + "\n" + &figure.text(columns))
     }
 
-    fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
-        let mut all = contenders::of_the_engine()?;
-        let known = all.iter().map(|contender| contender.name.clone()).collect::<Vec<_>>();
+    fn policies(&self) -> anyhow::Result<Vec<NamedPolicy>> {
+        let mut all = policies::engine_policies()?;
+        let known = all.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
         for name in &self.policy {
             if !known.contains(name) {
                 let text = format!("--policy: unknown policy {name:?}: choose from {}", known.join(", "));
-                return Err(Exit::Usage.because(text));
+                return Err(ExitStatus::Usage.error(text));
             }
         }
-        all.retain(|contender| match self.policy.as_slice() {
+        all.retain(|named| match self.policy.as_slice() {
             [] => true,
-            chosen => chosen.contains(&contender.name),
+            chosen => chosen.contains(&named.name),
         });
         for path in &self.file {
-            all.push(Contender::new(path.display().to_string(), read_policy::<Policy>(path)?));
+            all.push(NamedPolicy::new(path.display().to_string(), read_engine_policy(path)?));
         }
-        all.into_iter().map(|contender| self.changed(contender)).collect()
+        all.into_iter().map(|named| self.with_overrides(named)).collect()
     }
 
-    fn changed(&self, Contender { name, mut policy }: Contender) -> anyhow::Result<Contender> {
+    fn with_overrides(&self, NamedPolicy { name, mut policy }: NamedPolicy) -> anyhow::Result<NamedPolicy> {
         if let Some(attempts) = self.max_attempts {
             policy = policy.with_max_attempts(attempts)?;
         }
-        if let Some(budget) = self.total_budget_ms {
-            policy = policy.with_total_budget(Duration::from_millis(budget));
+        if let Some(budget) = self.budget {
+            policy = policy.with_total_budget(budget);
         }
-        Ok(Contender { name, policy })
+        Ok(NamedPolicy { name, policy })
     }
 }
 
@@ -174,52 +170,53 @@ impl Output {
     fn write(
         &self,
         report: &impl Serialize,
-        drawing: &Drawing,
-        people: impl Fn(usize) -> String,
+        figure: &Figure,
+        text: impl Fn(usize) -> String,
     ) -> anyhow::Result<()> {
-        for (path, text) in [(&self.svg, drawing.svg()), (&self.csv, drawing.csv())] {
+        for (path, content) in [(&self.svg, figure.svg()), (&self.csv, figure.csv())] {
             if let Some(path) = path {
-                std::fs::write(path, text)
-                    .with_context(|| format!("{} cannot be written", path.display()))?;
+                std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
             }
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(report)?);
+            output::line(&serde_json::to_string_pretty(report)?)?;
         } else {
-            print!("{}", people(columns()));
+            output::text(&text(columns()))?;
         }
         Ok(())
     }
 }
 
-/// What `COLUMNS` says, else the terminal.
+/// The width of the output: the variable `COLUMNS`, otherwise the width of the terminal.
 fn columns() -> usize {
-    let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    said.or_else(terminal).unwrap_or(COLUMNS)
+    let variable = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    variable.unwrap_or_else(|| screen::size().0)
 }
 
 fn table(report: &outage::Report) -> String {
-    let mut table = format!(
-        "{:14} {:>9} {:>10} {:>10} {:>10} {:>11} {:>11} {:>11}\n",
-        "policy", "calls", "while down", "refused", "peak/s", "drained", "out of", "out of"
-    );
-    table += &format!(
-        "{:14} {:>9} {:>10} {:>10} {:>10} {:>11} {:>11} {:>11}\n",
-        "", "", "", "", "", "after", "attempts", "budget"
-    );
+    let headers = [
+        "policy",
+        "calls",
+        "while down",
+        "rejected",
+        "peak/s",
+        "drained after",
+        "out of attempts",
+        "out of budget",
+    ];
+    let mut table = Table::new(&headers, &[], OutputStyle { colours: false, width: None, now: 0 });
     for row in &report.rows {
-        let drained = row.drained_after_ms.map_or("never".to_owned(), |ms| seconds(ms as f64));
-        table += &format!(
-            "{:14} {:>9} {:>10} {:>10} {:>10} {drained:>11} {:>11} {:>11}\n",
-            row.policy,
-            people(row.calls as f64),
-            people(row.calls_while_down as f64),
-            people(row.refused_over_capacity as f64),
-            people(row.peak_per_second as f64),
-            people(f64::from(row.lost_to_attempts)),
-            people(f64::from(row.lost_to_budget)),
-        );
+        let drained = row.drained_after_ms.map_or("never".to_owned(), |ms| format_ms(ms as f64));
+        table.add_row(vec![
+            Cell::id(&row.policy),
+            Cell::number(format_count(row.calls as f64)),
+            Cell::number(format_count(row.calls_while_down as f64)),
+            Cell::number(format_count(row.refused_over_capacity as f64)),
+            Cell::number(format_count(row.peak_per_second as f64)),
+            Cell::number(drained),
+            Cell::number(format_count(f64::from(row.lost_to_attempts))),
+            Cell::number(format_count(f64::from(row.lost_to_budget))),
+        ]);
     }
-    table
+    table.render()
 }

@@ -1,61 +1,60 @@
-//! `redrive task`: calls that a service delivers.
+//! `redrive task`: the tasks of a service.
 
 mod create;
 pub(crate) mod watch;
 
-use redrive_server::wire::status::Status;
-use redrive_server::wire::task::{Task, TaskAttempt};
-use redrive_server::wire::why::Why;
+use redrive_wire::state::{DeadReason, JobState};
+use redrive_wire::task::{Task, TaskAttempt};
+use redrive_wire::why::Why;
 
-use crate::call::{Answer, Query, Reach, Service};
-use crate::exit::{self, Exit};
-use crate::filter::{self, query};
-use crate::list::{self, Columns, Pages, Paging};
-use crate::print::{self, Look};
-use crate::table::{Cell, Sheet};
-use crate::when;
+use crate::client::{Client, Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::filter::{FilterOptions, query};
+use crate::job::{JobAction, next_cell};
+use crate::output::list::{self, Columns, Pages, Paging};
+use crate::output::table::{Cell, FieldList};
+use crate::output::{self, OutputStyle, time};
 
-/// What to do with tasks.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: TaskCommand,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum Verb {
-    /// Hand the service a call to deliver; prints the task's id
+enum TaskCommand {
+    /// Create a task, and print its id
     Create(Box<create::Arguments>),
-    /// Show a task, and why it is not running now
-    Get(One),
+    /// Show a task, and why it is not running
+    Get(TaskId),
     /// List tasks, newest first
     List(Box<ListArguments>),
-    /// Follow a task to its end, attempt by attempt
+    /// Print each attempt of a task until the task ends
     ///
-    /// Ends with 0 when it succeeds and with 6 when it does not.
-    Watch(One),
+    /// The exit code is 0 if the task succeeds, and 6 otherwise.
+    Watch(TaskId),
     /// Cancel tasks
-    Cancel(Several),
-    /// Give exhausted tasks a fresh run
-    Redrive(Several),
-    /// Skip the wait of tasks
-    RunNow(Several),
-    /// Show the attempts of a task, oldest first
-    Attempts(One),
+    Cancel(TaskIds),
+    /// Give dead tasks a new run
+    Redrive(TaskIds),
+    /// Make pending and retrying tasks due now
+    RunNow(TaskIds),
+    /// List the attempts of a task, oldest first
+    Attempts(TaskId),
 }
 
 #[derive(clap::Args)]
-struct One {
-    /// The task
+struct TaskId {
+    /// The id of the task
     #[arg(value_name = "TASK")]
     id: String,
 }
 
 #[derive(clap::Args)]
-struct Several {
-    /// The tasks
+struct TaskIds {
+    /// The ids of the tasks
     #[arg(value_name = "TASK", required = true)]
     ids: Vec<String>,
 }
@@ -63,192 +62,149 @@ struct Several {
 #[derive(clap::Args)]
 struct ListArguments {
     #[command(flatten)]
-    filter: filter::Tasks,
+    filter: FilterOptions,
     #[command(flatten)]
     paging: Paging,
 }
 
-/// Where tasks are.
-pub(crate) const TASKS: &str = "retry-tasks";
+/// The path of tasks in the API.
+pub(crate) const TASKS: &str = "tasks";
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let reach = arguments.reach;
-    let service = reach.service()?;
-    match arguments.verb {
-        Verb::Create(create) => create::run(&reach, service, *create).await,
-        Verb::Get(One { id }) => get(&reach, &service, &id).await,
-        Verb::List(list) => {
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let options = arguments.options;
+    let client = options.client()?;
+    let act = async |action, done, ids: &[String]| {
+        JobAction::new(TASKS, action, done).apply(&options, &client, ids).await
+    };
+    match arguments.command {
+        TaskCommand::Create(create) => create::run(&options, client.clone(), *create).await,
+        TaskCommand::Get(TaskId { id }) => get(&options, &client, &id).await,
+        TaskCommand::List(list) => {
             let ListArguments { filter, paging } = *list;
-            let pages = Pages::new(&service, &[TASKS], query(&filter), &paging);
-            list::show(&reach, pages, &COLUMNS).await
+            let pages = Pages::new(&client, &[TASKS], query(&filter.filter()), &paging);
+            list::show(&options, pages, &COLUMNS).await
         }
-        Verb::Watch(One { id }) => watch::follow(&reach, &service, &id).await,
-        Verb::Cancel(Several { ids }) => act(&reach, &service, &ids, Act::Cancel).await,
-        Verb::Redrive(Several { ids }) => act(&reach, &service, &ids, Act::Redrive).await,
-        Verb::RunNow(Several { ids }) => act(&reach, &service, &ids, Act::RunNow).await,
-        Verb::Attempts(One { id }) => {
-            let pages = Pages::new(&service, &[TASKS, &id, "attempts"], Query::new(), &Paging::all());
-            list::show(&reach, pages, &ATTEMPTS).await
+        TaskCommand::Watch(TaskId { id }) => watch::watch(&options, &client, &id).await,
+        TaskCommand::Cancel(TaskIds { ids }) => act("cancel", "is cancelled", &ids).await,
+        TaskCommand::Redrive(TaskIds { ids }) => act("redrive", "has a new run", &ids).await,
+        TaskCommand::RunNow(TaskIds { ids }) => act("run-now", "is due now", &ids).await,
+        TaskCommand::Attempts(TaskId { id }) => {
+            let pages = Pages::new(&client, &[TASKS, &id, "attempts"], Query::new(), &Paging::all());
+            list::show_whole(&options, &pages.read_all().await?.reversed(), &ATTEMPTS)
         }
     }
 }
 
-/// How tasks are listed.
+/// The columns of a list of tasks.
 pub(crate) const COLUMNS: Columns<Task> = Columns {
-    heads: &["TASK", "STATUS", "ATTEMPTS", "CREATED", "NEXT", "POLICY", "TARGET", "LAST ERROR"],
-    spare: &["POLICY", "CREATED", "NEXT", "ATTEMPTS"],
-    row: |task, look| {
+    headers: &["TASK", "STATE", "ATTEMPTS", "CREATED", "NEXT", "POLICY", "TARGET", "LAST ERROR"],
+    optional: &["POLICY", "CREATED", "NEXT", "ATTEMPTS"],
+    row: |task, style| {
         vec![
-            Cell::whole(&task.task_id),
-            Cell::state(task.status.map_or("?", Status::name)),
+            Cell::id(&task.task_id),
+            Cell::state(task.state.name()),
             Cell::text(attempts_of(task)),
-            Cell::age(Some(task.created_at), look),
-            Cell::age(task.next_attempt_at, look),
+            Cell::age(Some(task.created_at), style),
+            next_cell(task.next_attempt_at, task.waiting_for.as_ref(), style),
             Cell::text(&task.policy_id),
-            Cell::text(&task.target_url),
-            Cell::text(trouble(task)),
+            Cell::text(&task.target),
+            Cell::text(error_text(task)),
         ]
     },
-    none: "there are no such tasks",
+    empty: "no task matches",
 };
 
 const ATTEMPTS: Columns<TaskAttempt> = Columns {
-    heads: &["RUN", "ATTEMPT", "STARTED", "TOOK", "OUTCOME", "ANSWER", "WAIT AFTER", "ERROR"],
-    spare: &["RUN", "WAIT AFTER"],
-    row: |attempt, look| {
+    headers: &["RUN", "ATTEMPT", "STARTED", "TOOK", "OUTCOME", "ANSWER", "WAIT AFTER", "ERROR"],
+    optional: &["RUN", "WAIT AFTER"],
+    row: |attempt, style| {
         vec![
             Cell::number(attempt.run),
             Cell::number(attempt.attempt_number),
-            Cell::age(Some(attempt.started_at), look),
-            Cell::span(Some(attempt.duration_ms)),
+            Cell::age(Some(attempt.started_at), style),
+            Cell::duration(Some(attempt.duration_ms)),
             Cell::state(&attempt.outcome),
-            Cell::maybe(answer(attempt)),
-            Cell::span(attempt.wait_ms),
-            Cell::maybe(said(attempt)),
+            Cell::optional(answer(attempt)),
+            Cell::duration(attempt.wait_ms),
+            Cell::optional(error_with_excerpt(attempt)),
         ]
     },
-    none: "no attempt was made yet",
+    empty: "no attempt has ended yet",
 };
 
-/// The HTTP status of an answer, or the name of its gRPC code.
+/// The HTTP status of the answer, or the name of its gRPC code.
 pub(crate) fn answer(attempt: &TaskAttempt) -> Option<String> {
     attempt.grpc_status.clone().or_else(|| attempt.response_status.map(|status| status.to_string()))
 }
 
-/// What went wrong, and how the answer began.
-fn said(attempt: &TaskAttempt) -> Option<String> {
+/// The error of an attempt, with the beginning of the answer.
+fn error_with_excerpt(attempt: &TaskAttempt) -> Option<String> {
     match (attempt.error_message.as_ref().or(attempt.note.as_ref()), &attempt.response_excerpt) {
         (Some(error), Some(excerpt)) if !excerpt.trim().is_empty() => Some(format!("{error}: {excerpt}")),
         (error, _) => error.cloned(),
     }
 }
 
-async fn get(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit> {
-    let answer = service.get(&[TASKS, id], &Query::new()).await?;
-    if reach.json {
-        print::text(&print::one_line(&answer.raw()))?;
-        return Ok(Exit::Done);
+async fn get(options: &ServiceOptions, client: &Client, id: &str) -> anyhow::Result<ExitStatus> {
+    let answer = client.get(&[TASKS, id], &Query::new()).await?;
+    if options.json {
+        output::text(&output::one_line(&answer.raw()))?;
+        return Ok(ExitStatus::Success);
     }
     let task: Task = answer.read()?;
-    let mut sheet = sheet(&task, answer.look());
-    if !task.status.is_some_and(has_ended) {
-        let why: Why = service.get(&[TASKS, id, "why"], &Query::new()).await?.read()?;
-        sheet.line("why", why.hold.detail);
+    let mut fields = fields(&task, answer.style());
+    if !task.state.is_final() {
+        let why: Why = client.get(&[TASKS, id, "why"], &Query::new()).await?.read()?;
+        fields.add("why", why.explanation.detail);
     }
-    print::text(&sheet.show())?;
-    Ok(Exit::Done)
+    output::text(&fields.render())?;
+    Ok(ExitStatus::Success)
 }
 
-/// Whether nothing follows a status by itself.
-pub(crate) fn has_ended(status: Status) -> bool {
-    match status {
-        Status::Pending | Status::InFlight => false,
-        Status::Succeeded | Status::Exhausted | Status::Cancelled => true,
-    }
-}
-
-fn sheet(task: &Task, look: Look) -> Sheet {
-    let mut sheet = Sheet::new(look);
-    sheet.line("task", &task.task_id);
-    sheet.state("status", task.status.map_or("?", Status::name));
-    sheet.maybe("reason", task.reason.as_deref());
-    sheet.line("call", format!("{} {}", task.method, task.target_url));
+fn fields(task: &Task, style: OutputStyle) -> FieldList {
+    let mut fields = FieldList::new(style);
+    fields.add("task", &task.task_id);
+    fields.add_state("state", task.state.name());
+    fields.add_optional("reason", task.reason.map(DeadReason::name));
+    fields.add("request", format!("{} {}", task.method, task.target));
     for (name, value) in &task.headers {
-        sheet.line("header", format!("{name}: {value}"));
+        fields.add("header", format!("{name}: {value}"));
     }
-    sheet.maybe("body", task.body_ref.as_deref());
-    sheet.line("policy", format!("{}, version {}", task.policy_id, task.policy_version));
-    sheet.line("attempts", attempts_of(task));
-    sheet.line("key", &task.idempotency_key);
-    sheet.maybe("tenant", task.tenant.as_deref());
-    sheet.line("priority", task.priority.to_string());
-    sheet.instant("created", Some(task.created_at));
-    sheet.instant("next", task.next_attempt_at);
-    sheet.instant("finished", task.finished_at);
-    sheet.maybe("timeout", task.timeout_ms.map(when::span));
-    sheet.maybe("on success", task.on_success_url.as_deref());
-    sheet.maybe("on exhausted", task.on_exhausted_url.as_deref());
-    sheet.maybe("signed with", task.signing_secret.as_deref());
-    sheet.maybe("last answer", task.last_response_status.map(|status| status.to_string()));
-    sheet.maybe("last error", task.last_error.as_deref());
+    fields.add_optional("body", task.body_ref.as_deref());
+    fields.add("policy", format!("{}, version {}", task.policy_id, task.policy_version));
+    fields.add("attempts", attempts_of(task));
+    fields.add("key", &task.idempotency_key);
+    fields.add_optional("tenant", task.tenant.as_deref());
+    fields.add("priority", task.priority.to_string());
+    fields.add_instant("created", Some(task.created_at));
+    fields.add_instant("next", task.next_attempt_at);
+    fields.add_instant("finished", task.finished_at);
+    fields.add_optional("timeout", task.timeout_ms.map(time::duration));
+    fields.add_optional("on success", task.on_success_url.as_deref());
+    fields.add_optional("on failure", task.on_failure_url.as_deref());
+    fields.add_optional("signed with", task.signing_secret.as_deref());
+    fields.add_optional("last answer", task.last_response_status.map(|status| status.to_string()));
+    fields.add_optional("last error", task.last_error.as_deref());
     if task.cancel_requested {
-        sheet.line("cancel", "asked for; the attempt under way may still end");
+        fields.add("cancel", "requested; the running attempt may still succeed");
     }
-    sheet
+    fields
 }
 
 fn attempts_of(task: &Task) -> String {
     match task.max_attempts {
-        Some(most) => format!("{} of {most}", task.attempt_number),
+        Some(max) => format!("{} of {max}", task.attempt_number),
         None => task.attempt_number.to_string(),
     }
 }
 
-/// What last went wrong, or why it is exhausted.
-fn trouble(task: &Task) -> String {
-    let text = match (&task.reason, &task.last_error) {
+/// The last error, with the reason if the task is dead.
+fn error_text(task: &Task) -> String {
+    match (task.reason.map(DeadReason::name), &task.last_error) {
+        _ if task.state == JobState::Succeeded => "-".to_owned(),
         (Some(reason), Some(error)) => format!("{reason}: {error}"),
-        (Some(one), None) | (None, Some(one)) => one.clone(),
+        (Some(reason), None) => reason.to_owned(),
+        (None, Some(error)) => error.clone(),
         (None, None) => "-".to_owned(),
-    };
-    if task.status == Some(Status::Succeeded) { "-".to_owned() } else { text }
-}
-
-#[derive(Clone, Copy)]
-enum Act {
-    Cancel,
-    Redrive,
-    RunNow,
-}
-
-/// Goes through all of them, whatever becomes of one; the first failure says how the command ends.
-async fn act(reach: &Reach, service: &Service, ids: &[String], act: Act) -> anyhow::Result<Exit> {
-    let mut ended = Exit::Done;
-    for id in ids {
-        let answer = match act {
-            Act::Cancel => service.delete(&[TASKS, id]).await,
-            Act::Redrive => service.act(&[TASKS, id, "redrive"]).await,
-            Act::RunNow => service.act(&[TASKS, id, "run-now"]).await,
-        };
-        let told = answer.map_err(anyhow::Error::new).and_then(|answer| told(reach, &answer, act));
-        if let Err(error) = told {
-            let exit = exit::say(&error.context(id.clone()));
-            ended = if ended == Exit::Done { exit } else { ended };
-        }
     }
-    Ok(ended)
-}
-
-fn told(reach: &Reach, answer: &Answer, act: Act) -> anyhow::Result<()> {
-    if reach.json {
-        return Ok(print::text(&print::one_line(&answer.raw()))?);
-    }
-    let task: Task = answer.read()?;
-    let words = match act {
-        Act::Cancel if answer.status == http::StatusCode::ACCEPTED => "is in flight and was asked to end",
-        Act::Cancel => "is cancelled",
-        Act::Redrive => "runs again",
-        Act::RunNow => "is due now",
-    };
-    Ok(print::line(&format!("{} {words}", task.task_id))?)
 }

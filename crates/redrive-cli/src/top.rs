@@ -1,4 +1,4 @@
-//! `redrive top`: how a service fares, drawn again and again in the same place.
+//! `redrive top`: the state of a service, refreshed on the terminal.
 
 mod draw;
 
@@ -8,149 +8,147 @@ use std::pin::pin;
 use std::time::Duration;
 
 use redrive::shutdown_signal;
-use redrive_server::wire::job::Job;
-use redrive_server::wire::origin::{OriginGate, Origins};
-use redrive_server::wire::overview::Overview;
-use redrive_server::wire::page::Page;
-use redrive_server::wire::task::Task;
+use redrive_wire::job::Job;
+use redrive_wire::origin::OriginGate;
+use redrive_wire::overview::Overview;
+use redrive_wire::page::Page;
+use redrive_wire::task::Task;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::call::{Query, Reach, Service};
-use crate::exit::Exit;
-use crate::print::{self, Look};
-use crate::terminal::{self, Screen};
-use crate::when::parse_span;
+use crate::client::{Client, Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::options::parse_duration;
+use crate::output::list::{Pages, Paging};
+use crate::output::screen::{self, Screen};
+use crate::output::{self, OutputStyle};
 
-/// What to look at, and how often.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Print one frame and end, for scripts
+    /// Print the state once and end, for scripts
     #[arg(long)]
     once: bool,
-    /// How often to look
-    #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = parse_span)]
+    /// The time between two refreshes
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
     every: Duration,
     #[command(flatten)]
-    reach: Reach,
+    options: ServiceOptions,
 }
 
-/// Failures that are shown at most.
+/// The largest number of failures on the page.
 const FAILURES_MAX: usize = 10;
-/// No service is asked more often.
-const EVERY_MIN: Duration = Duration::from_millis(100);
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let service = arguments.reach.service()?;
-    let every = arguments.every.max(EVERY_MIN);
-    if arguments.reach.json {
-        return stream(&service, arguments.once, every).await;
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitStatus> {
+    let client = arguments.options.client()?;
+    let interval = arguments.every.max(INTERVAL_MIN);
+    if arguments.options.json {
+        return print_documents(&client, arguments.once, interval).await;
     }
     if arguments.once {
-        let seen = look(&service).await?;
-        print::text(&draw::frame(&seen, &Look::of_stdout(seen.overview.now), None))?;
-        return Ok(Exit::Done);
+        let snapshot = fetch(&client).await?;
+        let style = OutputStyle::of_stdout(snapshot.overview.now);
+        output::text(&draw::page(&snapshot, &style, None))?;
+        return Ok(ExitStatus::Success);
     }
     if !io::stdout().is_terminal() {
-        return Err(
-            Exit::Usage.because("standard output is no terminal; `redrive top --once` prints one frame")
-        );
+        let text = "standard output is not a terminal: add --once to print the state once";
+        return Err(ExitStatus::Usage.error(text));
     }
-    live(&service, every).await
+    refresh_screen(&client, interval).await
 }
 
-/// Documents for programs, one a line.
-async fn stream(service: &Service, once: bool, every: Duration) -> anyhow::Result<Exit> {
+/// Prints the overview as JSON, one document per line.
+async fn print_documents(client: &Client, once: bool, every: Duration) -> anyhow::Result<ExitStatus> {
     let mut ticks = interval(every);
     loop {
         ticks.tick().await;
-        let answer = service.get(&["overview"], &Query::new()).await?;
-        print::text(&print::one_line(&answer.raw()))?;
+        let answer = client.get(&["overview"], &Query::new()).await?;
+        output::text(&output::one_line(&answer.raw()))?;
         if once {
-            return Ok(Exit::Done);
+            return Ok(ExitStatus::Success);
         }
     }
 }
 
-/// Until q or Ctrl-C; the terminal is given back either way.
-async fn live(service: &Service, every: Duration) -> anyhow::Result<Exit> {
-    // Before the terminal is taken over: a service that is not there is an error like any other.
-    let mut seen = look(service).await?;
+/// Refreshes the screen until q, Ctrl-C or a signal. The terminal is restored in each case.
+async fn refresh_screen(client: &Client, every: Duration) -> anyhow::Result<ExitStatus> {
+    // The first snapshot comes before the screen: a service that does not answer is an error like in other commands.
+    let mut snapshot = fetch(client).await?;
     let mut ended = pin!(shutdown_signal());
-    // Signals are heard from the first poll on; before it, one would leave the terminal as it is then.
-    tokio::select! { biased; () = &mut ended => return Ok(Exit::Done), () = ready(()) => {} }
+    // The first poll registers the signal handlers. A signal before it would leave the screen open.
+    tokio::select! { biased; () = &mut ended => return Ok(ExitStatus::Success), () = ready(()) => {} }
     let mut screen = Screen::open()?;
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let (width, height) = terminal::size();
-        let look_of = Look { width: Some(width), ..Look::of_stdout(seen.overview.now) };
-        screen.draw(&draw::frame(&seen, &look_of, Some(height)))?;
+        let (width, height) = screen::size();
+        let style = OutputStyle { width: Some(width), ..OutputStyle::of_stdout(snapshot.overview.now) };
+        screen.draw(&draw::page(&snapshot, &style, Some(height)))?;
         tokio::select! {
-            () = &mut ended => return Ok(Exit::Done),
-            key = screen.key() => if matches!(key, b'q' | b'Q') { return Ok(Exit::Done) },
-            next = async { ticks.tick().await; look(service).await } => match next {
-                Ok(next) => seen = next,
-                Err(error) => seen.trouble = Some(format!("{error:#}")),
+            () = &mut ended => return Ok(ExitStatus::Success),
+            () = screen.quit_key() => return Ok(ExitStatus::Success),
+            next = async { ticks.tick().await; fetch(client).await } => match next {
+                Ok(next) => snapshot = next,
+                Err(error) => snapshot.fetch_error = Some(format!("{error:#}")),
             },
         }
     }
 }
 
-/// All that a frame shows.
-struct Seen {
+/// What one page shows.
+struct Snapshot {
     address: String,
     overview: Overview,
-    /// None where the key does not see them.
+    /// `None` if the API key may not read them.
     origins: Option<Vec<OriginGate>>,
     failures: Vec<Failure>,
-    /// Why the rest is old.
-    trouble: Option<String>,
+    /// Why the last refresh failed. The other fields are from the refresh before it.
+    fetch_error: Option<String>,
 }
 
-/// A task or job whose last attempt failed.
+/// A job whose last attempt failed.
 struct Failure {
     id: String,
     at: i64,
     state: &'static str,
-    about: String,
+    target: String,
     error: String,
 }
 
-async fn look(service: &Service) -> anyhow::Result<Seen> {
+async fn fetch(client: &Client) -> anyhow::Result<Snapshot> {
     let none = Query::new();
     let recent = vec![("limit".to_owned(), FAILURES_MAX.to_string())];
     let mut retrying = recent.clone();
     retrying.push(("state".to_owned(), "retrying".to_owned()));
     let (overview, origins, dead, retrying) = tokio::join!(
-        service.get(&["overview"], &none),
-        service.get(&["origins"], &none),
-        service.get(&["dead-letters"], &recent),
-        service.get(&["jobs"], &retrying),
+        client.get(&["overview"], &none),
+        Pages::new(client, &["origins"], Query::new(), &Paging::all()).read_all(),
+        client.get(&["dead-letters"], &recent),
+        client.get(&["jobs"], &retrying),
     );
     let overview: Overview = overview?.read()?;
     let origins = match origins {
-        Ok(origins) => Some(origins.read::<Origins>()?.items),
+        Ok(origins) => Some(origins.parse()?),
         Err(error) if error.is_forbidden() => None,
         Err(error) => return Err(error.into()),
     };
-    let failures = failures(dead?.read()?, retrying?.read()?);
-    Ok(Seen { address: service.address().to_owned(), overview, origins, failures, trouble: None })
+    let failures = newest_failures(dead?.read()?, retrying?.read()?);
+    Ok(Snapshot { address: client.address().to_owned(), overview, origins, failures, fetch_error: None })
 }
 
-/// The newest of both, newest first.
-fn failures(dead: Page<Task>, retrying: Page<Job>) -> Vec<Failure> {
+fn newest_failures(dead: Page<Task>, retrying: Page<Job>) -> Vec<Failure> {
     let dead = dead.items.into_iter().map(|task| Failure {
         id: task.task_id,
         at: task.finished_at.unwrap_or(task.created_at),
         state: "dead",
-        about: task.target_url,
-        error: task.last_error.or(task.reason).unwrap_or_default(),
+        target: task.target,
+        error: task.last_error.unwrap_or_default(),
     });
     let retrying = retrying.items.into_iter().map(|job| Failure {
         id: job.job_id,
         at: job.started_at.unwrap_or(job.created_at),
         state: "retrying",
-        about: job.subject.unwrap_or(job.kind),
+        target: job.target.unwrap_or(job.kind),
         error: job.last_error.unwrap_or_default(),
     });
     let mut failures: Vec<Failure> = dead.chain(retrying).collect();

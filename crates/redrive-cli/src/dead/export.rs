@@ -1,4 +1,4 @@
-//! `redrive dead export`: a stream of documents that goes on where it was cut off.
+//! `redrive dead export`: writes dead letters as JSON, and continues an interrupted export.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -8,117 +8,115 @@ use anyhow::Context as _;
 use redrive::shutdown_signal;
 use serde::{Deserialize, Serialize};
 
-use super::letters;
-use crate::call::Service;
-use crate::exit::Exit;
-use crate::filter::DeadLetters;
-use crate::list::{Pages, Paging};
-use crate::print;
-use crate::progress::Spinner;
+use super::{dead_letters, list_of};
+use crate::client::Client;
+use crate::exit::ExitStatus;
+use crate::filter::FilterOptions;
+use crate::output;
+use crate::output::list::{Pages, Paging};
+use crate::output::progress::Spinner;
 
-/// What to write, and where.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    filter: DeadLetters,
-    /// A file to write to, instead of standard output
+    filter: FilterOptions,
+    /// The file to write to; the default is standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Go on at this place, as an export to standard output names it when it is cut off
+    /// Continue at this cursor, which an interrupted export to standard output prints
     #[arg(long, value_name = "CURSOR", conflicts_with = "output")]
     cursor: Option<String>,
 }
 
-pub(super) async fn run(service: &Service, arguments: &Arguments) -> anyhow::Result<Exit> {
-    let (path, query) = arguments.filter.listed();
-    let mut sink = Sink::open(arguments, &query)?;
-    let paging = Paging::all().from(sink.cursor());
-    let mut pages = Pages::new(service, &[path], query, &paging);
+pub(super) async fn run(client: &Client, arguments: &Arguments) -> anyhow::Result<ExitStatus> {
+    let (path, query) = list_of(&arguments.filter);
+    let mut target = ExportTarget::open(arguments, &query)?;
+    let paging = Paging::all().starting_at(target.cursor());
+    let mut pages = Pages::new(client, &[path], query, &paging);
     let spinner = Spinner::new();
     let mut written = 0;
     let outcome = tokio::select! {
-        outcome = copy(&mut pages, &mut sink, &spinner, &mut written) => outcome,
-        () = shutdown_signal() => Err(Exit::Interrupted.because("interrupted")),
+        outcome = copy(&mut pages, &mut target, &spinner, &mut written) => outcome,
+        () = shutdown_signal() => Err(ExitStatus::Interrupted.error("interrupted")),
     };
-    spinner.end();
+    spinner.clear();
     match outcome {
         Ok(()) => {
-            sink.finish()?;
-            let verb = if written == 1 { "was" } else { "were" };
-            print::note(&format!("{} {verb} written", letters(written)));
-            Ok(Exit::Done)
+            target.finish()?;
+            output::note(&format!("wrote {}", dead_letters(written)));
+            Ok(ExitStatus::Success)
         }
-        Err(error) => Err(error.context(sink.cut_off(written))),
+        Err(error) => Err(error.context(target.interrupted_text(written))),
     }
 }
 
 async fn copy(
     pages: &mut Pages<'_>,
-    sink: &mut Sink,
+    target: &mut ExportTarget,
     spinner: &Spinner,
     written: &mut u64,
 ) -> anyhow::Result<()> {
     while let Some(page) = pages.read().await? {
-        let lines: String = page.items.iter().map(|item| print::one_line(item.get())).collect();
-        spinner.aside(|| sink.write(&lines, page.next_cursor.as_deref()))?;
+        let lines: String = page.items.iter().map(|item| output::one_line(item.get())).collect();
+        spinner.suspend(|| target.write(&lines, page.next_cursor.as_deref()))?;
         *written += page.items.len() as u64;
-        spinner.say(&letters(*written));
+        spinner.set_message(&dead_letters(*written));
     }
     Ok(())
 }
 
-/// Where an export goes, and how far it is.
-enum Sink {
+/// Where an export is written to, and its progress.
+enum ExportTarget {
     Stdout { cursor: Option<String> },
     File { file: File, path: PathBuf, progress: Progress },
 }
 
-/// Kept beside the file until the export is complete.
+/// The progress of an export, stored in a file with the suffix `.part` until the export is complete.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Progress {
-    /// What is exported: another export must not go on in this one's file.
+    /// The filter of the export. An export with another filter must not continue in this file.
     query: Vec<(String, String)>,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     cursor: Option<String>,
-    /// Bytes of the file up to there.
+    /// The length of the file up to that cursor.
     bytes: u64,
 }
 
-impl Sink {
+impl ExportTarget {
     fn open(arguments: &Arguments, query: &[(String, String)]) -> anyhow::Result<Self> {
         let Some(path) = &arguments.output else {
             return Ok(Self::Stdout { cursor: arguments.cursor.clone() });
         };
-        let progress = match begun(path)? {
+        let progress = match read_progress(path)? {
             Some(progress) if progress.query == query => progress,
             Some(_) => anyhow::bail!(
-                "{} holds the beginning of another export; finish that one, or remove {}",
+                "{} belongs to an unfinished export with another filter: finish that export, or remove {}",
                 path.display(),
-                beside(path).display()
+                part_file(path).display()
             ),
             None if path.exists() => {
-                let text = format!("{} exists already; choose another file, or remove it", path.display());
-                return Err(Exit::Refused.because(text));
+                let text = format!("{} exists already: choose another file, or remove it", path.display());
+                return Err(ExitStatus::Rejected.error(text));
             }
             None => Progress { query: query.to_vec(), ..Progress::default() },
         };
-        let unwritable = || format!("{} cannot be written", path.display());
+        let unwritable = || format!("cannot write {}", path.display());
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .open(path)
             .with_context(unwritable)?;
-        // What was written after the last complete page is written again.
+        // Drops what was written after the last complete page.
         file.set_len(progress.bytes).with_context(unwritable)?;
         file.seek(SeekFrom::End(0)).with_context(unwritable)?;
         if progress.bytes > 0 {
-            print::note(&format!("goes on after {} bytes", progress.bytes));
+            output::note(&format!("continues after {} bytes", progress.bytes));
         }
-        let sink = Self::File { file, path: path.clone(), progress };
-        sink.save()?;
-        Ok(sink)
+        let target = Self::File { file, path: path.clone(), progress };
+        target.save()?;
+        Ok(target)
     }
 
     fn cursor(&self) -> Option<String> {
@@ -131,14 +129,14 @@ impl Sink {
     fn write(&mut self, lines: &str, next: Option<&str>) -> anyhow::Result<()> {
         match self {
             Self::Stdout { cursor } => {
-                print::text(lines)?;
+                output::text(lines)?;
                 *cursor = next.map(str::to_owned);
                 Ok(())
             }
             Self::File { file, path, progress } => {
                 file.write_all(lines.as_bytes())
                     .and_then(|()| file.sync_data())
-                    .with_context(|| format!("{} cannot be written", path.display()))?;
+                    .with_context(|| format!("cannot write {}", path.display()))?;
                 progress.bytes += lines.len() as u64;
                 progress.cursor = next.map(str::to_owned);
                 self.save()
@@ -146,44 +144,44 @@ impl Sink {
         }
     }
 
-    /// Replaces the progress as a whole, so that a crash leaves the old one or the new one.
+    /// Replaces the progress file as a whole, so that a crash leaves either the old or the new one.
     fn save(&self) -> anyhow::Result<()> {
         let Self::File { path, progress, .. } = self else { return Ok(()) };
-        let (to, fresh) = (beside(path), beside(&beside(path)));
+        let (to, fresh) = (part_file(path), part_file(&part_file(path)));
         let written = std::fs::write(&fresh, serde_json::to_vec(progress)?);
         let replaced = written.and_then(|()| std::fs::rename(&fresh, &to));
-        replaced.with_context(|| format!("{} cannot be written", to.display()))
+        replaced.with_context(|| format!("cannot write {}", to.display()))
     }
 
     fn finish(&self) -> anyhow::Result<()> {
         let Self::File { path, .. } = self else { return Ok(()) };
-        let progress = beside(path);
-        std::fs::remove_file(&progress).with_context(|| format!("{} cannot be removed", progress.display()))
+        let progress = part_file(path);
+        std::fs::remove_file(&progress).with_context(|| format!("cannot remove {}", progress.display()))
     }
 
-    fn cut_off(&self, written: u64) -> String {
-        let go_on = match self {
-            Self::File { .. } => "run the same command again and it goes on".to_owned(),
-            Self::Stdout { cursor: Some(cursor) } => format!("--cursor {cursor} goes on from there"),
+    fn interrupted_text(&self, written: u64) -> String {
+        let remedy = match self {
+            Self::File { .. } => "run the same command again to continue".to_owned(),
+            Self::Stdout { cursor: Some(cursor) } => format!("add --cursor {cursor} to continue"),
             Self::Stdout { cursor: None } => "run it again".to_owned(),
         };
-        format!("the export was cut off after {}; {go_on}", letters(written))
+        format!("the export was interrupted after {}: {remedy}", dead_letters(written))
     }
 }
 
-fn begun(path: &Path) -> anyhow::Result<Option<Progress>> {
-    let beside = beside(path);
-    match std::fs::read(&beside) {
+fn read_progress(path: &Path) -> anyhow::Result<Option<Progress>> {
+    let part_file = part_file(path);
+    match std::fs::read(&part_file) {
         Ok(json) => {
-            let wrong = || format!("{} is damaged; remove it and {}", beside.display(), path.display());
+            let wrong = || format!("{} is damaged: remove it and {}", part_file.display(), path.display());
             serde_json::from_slice(&json).map(Some).with_context(wrong)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("{} cannot be read", beside.display())),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", part_file.display())),
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn part_file(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     PathBuf::from(name)

@@ -1,12 +1,12 @@
-//! The number of files that this process may have open: raised as far as allowed, since each connection is a file.
+//! Raises the limit of open files as far as allowed, because every connection is a file.
 
-/// What became of the soft limit of open files.
+/// The result of raising the soft limit of open files.
 pub(crate) enum FileLimit {
-    /// It was raised to the hard limit.
+    /// The soft limit was raised to the hard limit.
     Raised(RaisedLimit),
-    /// It was as high as it may be.
+    /// The soft limit was already as high as allowed.
     Highest,
-    /// The system did not let it be raised.
+    /// The system did not allow the process to raise the soft limit.
     Kept(std::io::Error),
 }
 
@@ -24,26 +24,31 @@ impl FileLimit {
     pub(crate) fn log(&self) {
         match self {
             Self::Raised(RaisedLimit { from, to }) => {
-                tracing::info!(from = shown(*from), to = shown(*to), "limit of open files raised");
+                tracing::info!(
+                    from = limit_text(*from),
+                    to = limit_text(*to),
+                    "raised the limit of open files"
+                );
             }
-            Self::Highest => tracing::info!(open_files = shown(current()), "limit of open files"),
+            Self::Highest => tracing::info!(open_files = limit_text(current()), "limit of open files"),
             Self::Kept(error) => {
-                tracing::warn!(%error, open_files = shown(current()), "the limit of open files cannot be raised");
+                let open_files = limit_text(current());
+                tracing::warn!(%error, open_files, "cannot raise the limit of open files");
             }
         }
     }
 }
 
-/// The number of files that this process may have open now; none where there is no limit.
+/// The current limit of open files. `None` means unlimited.
 pub(crate) fn current() -> Option<u64> {
     platform::current()
 }
 
-fn shown(limit: Option<u64>) -> String {
+fn limit_text(limit: Option<u64>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
 }
 
-/// A soft limit before and after it was raised.
+/// The soft limit before and after.
 #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has such limits"))]
 pub(crate) struct RaisedLimit {
     from: Option<u64>,
@@ -56,7 +61,7 @@ mod platform {
 
     use super::RaisedLimit;
 
-    /// None where the soft limit is as high as it may be.
+    /// `None` if the soft limit is already as high as allowed.
     pub(super) fn raise() -> Option<std::io::Result<RaisedLimit>> {
         let limit = getrlimit(Resource::Nofile);
         if limit.current == limit.maximum {

@@ -1,4 +1,4 @@
-//! Log lines on standard error, and traces over OTLP when the environment names a collector.
+//! Log lines on standard error, and traces over OTLP if the environment names a collector.
 
 use std::io::IsTerminal as _;
 
@@ -11,21 +11,21 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
-use crate::config::LogFormat;
+use super::config::LogFormat;
 
-/// Where the OpenTelemetry convention says that the collector is.
+/// The address of the collector, by the OpenTelemetry convention.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-/// Libraries that log what passes through them, such as the parameters of a statement, below this level.
+/// Below this level these libraries log data that passes through them, such as the parameters of a statement.
 const QUIET: [&str; 2] = ["tokio_postgres=info", "h2=info"];
 
-/// What must be flushed at the end.
+/// The running exporters. They must be flushed at the end.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
 impl Telemetry {
-    /// Starts to log; `RUST_LOG` says how much, `info` by default.
+    /// Starts to log. `RUST_LOG` sets the level; the default is `info`.
     pub(crate) fn start(format: LogFormat) -> anyhow::Result<Self> {
         let traces = std::env::var_os(ENDPOINT).map(|_| exporter()).transpose()?;
         let spans = traces
@@ -34,7 +34,7 @@ impl Telemetry {
             .map(|layer| layer.with_filter(EnvFilter::new("info")));
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
         let filter = QUIET.iter().try_fold(filter, |filter, directive| {
-            anyhow::Ok(filter.add_directive(directive.parse().context("a directive is not legal")?))
+            anyhow::Ok(filter.add_directive(directive.parse().context("invalid log directive")?))
         })?;
         let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         let lines = match format {
@@ -45,28 +45,28 @@ impl Telemetry {
             .with(lines.with_filter(filter))
             .with(spans)
             .try_init()
-            .context("logging was started before")?;
+            .context("logging is already started")?;
         Ok(Self { traces })
     }
 
-    /// Sends what is left.
+    /// Sends the remaining traces.
     pub(crate) fn end(self) {
         if let Some(traces) = self.traces
             && let Err(error) = traces.shutdown()
         {
-            eprintln!("the last traces could not be sent: {error}");
+            eprintln!("cannot send the last traces: {error}");
         }
     }
 }
 
-/// Spans go out in batches from a thread of their own, over HTTP.
+/// Sends spans in batches over HTTP, from a thread of its own.
 fn exporter() -> anyhow::Result<SdkTracerProvider> {
-    // The client behind it has no crypto provider of its own and panics without one. One that is there stays.
+    // The HTTP client panics without a crypto provider. This does nothing if one is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = SpanExporter::builder()
         .with_http()
         .build()
-        .with_context(|| format!("{ENDPOINT} names no collector that traces can be sent to"))?;
+        .with_context(|| format!("cannot send traces to the collector in {ENDPOINT}"))?;
     let resource = Resource::builder().with_service_name("redrive").build();
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }

@@ -1,167 +1,168 @@
-//! `redrive task watch`: a task's attempts and waits as they happen, until it has ended.
+//! `redrive task watch`: prints the attempts of a task as they happen, until the task ends.
 
 use std::time::Duration;
 
 use redrive::shutdown_signal;
-use redrive_server::wire::status::Status;
-use redrive_server::wire::task::{Task, TaskAttempt};
+use redrive_wire::state::{DeadReason, JobState};
+use redrive_wire::task::{Task, TaskAttempt};
 use serde_json::value::RawValue;
 
-use super::{TASKS, has_ended};
-use crate::call::{Answer, Query, Reach, Service};
-use crate::exit::Exit;
-use crate::list::{PAGE_ITEMS_MAX, RawPage};
-use crate::patience::Patience;
-use crate::print::{self, Look};
-use crate::progress::Spinner;
-use crate::table::{harmless, painted, tone_of};
-use crate::when;
+use super::TASKS;
+use crate::client::{Answer, Client, OutageTolerance, Query, ServiceOptions};
+use crate::exit::ExitStatus;
+use crate::output::list::{Pages, Paging};
+use crate::output::progress::Spinner;
+use crate::output::table::{StateColour, coloured, without_controls};
+use crate::output::{self, OutputStyle, time};
 
-/// How often to look without being told: another node may be the one that works on the task, and tells nobody here.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the task is read without an event. Another node may execute the task, and its events are not sent here.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Follows a task to its end; Ctrl-C leaves it alone.
-pub(crate) async fn follow(reach: &Reach, service: &Service, id: &str) -> anyhow::Result<Exit> {
-    let mut watch = Watch { reach, service, id, log: Log::default(), spinner: Spinner::new() };
+/// Watches a task until it ends. Ctrl-C ends the command, not the task.
+pub(crate) async fn watch(options: &ServiceOptions, client: &Client, id: &str) -> anyhow::Result<ExitStatus> {
+    let mut watcher = TaskWatcher { options, client, id, last_attempt: None, spinner: Spinner::new() };
     tokio::select! {
-        exit = watch.run() => exit,
+        status = watcher.run() => status,
         () = shutdown_signal() => {
-            print::note(&format!("the task goes on; `redrive task watch {id}` follows it again"));
-            Ok(Exit::Interrupted)
+            output::note(&format!("the task continues; `redrive task watch {id}` watches it again"));
+            Ok(ExitStatus::Interrupted)
         }
     }
 }
 
-struct Watch<'a> {
-    reach: &'a Reach,
-    service: &'a Service,
+struct TaskWatcher<'a> {
+    options: &'a ServiceOptions,
+    client: &'a Client,
     id: &'a str,
-    log: Log,
+    /// The newest attempt that was printed.
+    last_attempt: Option<Box<RawValue>>,
     spinner: Spinner,
 }
 
-/// How far the attempts were shown.
-#[derive(Default)]
-struct Log {
-    cursor: Option<String>,
-    shown: usize,
-}
-
-impl Watch<'_> {
-    async fn run(&mut self) -> anyhow::Result<Exit> {
-        // Before the first look, so that nothing is missed between the two.
-        let mut events = self.listen().await;
-        let mut patience = Patience::default();
+impl TaskWatcher<'_> {
+    async fn run(&mut self) -> anyhow::Result<ExitStatus> {
+        // Subscribe before the first read, so that no event is missed between the two.
+        let mut events = self.subscribe().await;
+        let mut tolerance = OutageTolerance::default();
         loop {
-            match self.look().await {
-                Ok(Some(exit)) => return Ok(exit),
-                Ok(None) => patience.answered(),
+            match self.refresh().await {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => tolerance.answered(),
                 Err(error) => {
-                    patience.bear(error)?;
-                    self.spinner.say("the service does not answer; still trying");
+                    tolerance.tolerate(error)?;
+                    self.spinner.set_message("the service does not answer; trying again");
                     events = None;
                 }
             }
             if events.is_none() {
-                tokio::time::sleep(LOOK_EVERY).await;
-                events = self.listen().await;
-            } else if !heard(&mut events).await {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                events = self.subscribe().await;
+            } else if !wait_for_event(&mut events).await {
                 events = None;
             }
         }
     }
 
-    /// Events of this task on the node that answers; without them there is still looking.
-    async fn listen(&self) -> Option<reqwest::Response> {
+    /// Subscribes to the events of this task. Without them the task is polled.
+    async fn subscribe(&self) -> Option<reqwest::Response> {
         let query = vec![("taskId".to_owned(), self.id.to_owned())];
-        self.service.stream(&["events"], &query).await.ok()
+        self.client.stream(&["events"], &query).await.ok()
     }
 
-    /// Shows what is new; the exit code once the task has ended.
-    async fn look(&mut self) -> anyhow::Result<Option<Exit>> {
-        // The task first: attempts that ended it are then in the log.
-        let answer = self.service.get(&[TASKS, self.id], &Query::new()).await?;
+    /// Prints new attempts. Returns the exit status once the task has ended.
+    async fn refresh(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        // The task is read first, so that the attempt that ended it is in the log.
+        let answer = self.client.get(&[TASKS, self.id], &Query::new()).await?;
         let task: Task = answer.read()?;
         self.show_attempts().await?;
-        let Some(status) = task.status.filter(|status| has_ended(*status)) else {
-            self.spinner.say(&waiting(&task, answer.now));
+        if !task.state.is_final() {
+            self.spinner.set_message(&waiting_text(&task, answer.now));
             return Ok(None);
-        };
-        self.spinner.end();
-        self.show_end(&task, status, &answer)?;
-        Ok(Some(if status == Status::Succeeded { Exit::Done } else { Exit::Unsuccessful }))
+        }
+        self.spinner.clear();
+        self.show_end(&task, &answer)?;
+        let succeeded = task.state == JobState::Succeeded;
+        Ok(Some(if succeeded { ExitStatus::Success } else { ExitStatus::Unsuccessful }))
     }
 
+    /// Prints the attempts since the last one that was printed, oldest first.
     async fn show_attempts(&mut self) -> anyhow::Result<()> {
-        loop {
-            let mut query = vec![("limit".to_owned(), PAGE_ITEMS_MAX.to_string())];
-            query.extend(self.log.cursor.clone().map(|cursor| ("cursor".to_owned(), cursor)));
-            let answer = self.service.get(&[TASKS, self.id, "attempts"], &query).await?;
-            let page: RawPage = answer.read()?;
-            for attempt in page.items.iter().skip(self.log.shown) {
-                self.show_attempt(attempt, &answer.look())?;
-            }
-            self.log.shown = page.items.len();
-            match page.next_cursor {
-                Some(cursor) => self.log = Log { cursor: Some(cursor), shown: 0 },
-                None => return Ok(()),
+        let path = [TASKS, self.id, "attempts"];
+        let mut pages = Pages::new(self.client, &path, Query::new(), &Paging::all());
+        let mut new: Vec<Box<RawValue>> = Vec::new();
+        'pages: while let Some(page) = pages.read().await? {
+            for attempt in page.items {
+                if self.last_attempt.as_ref().is_some_and(|last| last.get() == attempt.get()) {
+                    break 'pages;
+                }
+                new.push(attempt);
             }
         }
+        let style = OutputStyle::of_stdout(pages.now);
+        for attempt in new.iter().rev() {
+            self.show_attempt(attempt, &style)?;
+        }
+        if let Some(newest) = new.into_iter().next() {
+            self.last_attempt = Some(newest);
+        }
+        Ok(())
     }
 
-    fn show_attempt(&self, raw: &RawValue, look: &Look) -> anyhow::Result<()> {
-        if self.reach.json {
-            return Ok(self.spinner.aside(|| print::text(&print::one_line(raw.get())))?);
+    fn show_attempt(&self, raw: &RawValue, style: &OutputStyle) -> anyhow::Result<()> {
+        if self.options.json {
+            return Ok(self.spinner.suspend(|| output::text(&output::one_line(raw.get())))?);
         }
         let attempt: TaskAttempt = serde_json::from_str(raw.get())?;
-        Ok(self.spinner.aside(|| print::line(&in_words(&attempt, look)))?)
+        Ok(self.spinner.suspend(|| output::line(&attempt_text(&attempt, style)))?)
     }
 
-    fn show_end(&self, task: &Task, status: Status, answer: &Answer) -> anyhow::Result<()> {
-        if self.reach.json {
-            return Ok(print::text(&print::one_line(&answer.raw()))?);
+    fn show_end(&self, task: &Task, answer: &Answer) -> anyhow::Result<()> {
+        if self.options.json {
+            return Ok(output::text(&output::one_line(&answer.raw()))?);
         }
         let attempts = match task.attempt_number {
             1 => "1 attempt".to_owned(),
-            many => format!("{many} attempts"),
+            count => format!("{count} attempts"),
         };
-        let reason = task.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-        let name = painted(status.name(), tone_of(status.name()), &answer.look());
-        print::line(&format!("{name}{reason} after {attempts}"))?;
-        if status == Status::Exhausted {
-            print::note(&format!("`redrive task redrive {}` drives it again", task.task_id));
+        let reason =
+            task.reason.map(DeadReason::name).map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let state = task.state.name();
+        let state = coloured(state, StateColour::of(state), &answer.style());
+        output::line(&format!("{state}{reason} after {attempts}"))?;
+        if task.state == JobState::Dead {
+            output::note(&format!("`redrive task redrive {}` gives it a new run", task.task_id));
         }
         Ok(())
     }
 }
 
-/// Whether the stream goes on; returns when something was heard or it is time to look anyway.
-async fn heard(events: &mut Option<reqwest::Response>) -> bool {
+/// Waits for an event, or for the poll interval. Returns false if the stream has ended.
+async fn wait_for_event(events: &mut Option<reqwest::Response>) -> bool {
     let Some(stream) = events else { return false };
-    match tokio::time::timeout(LOOK_EVERY, stream.chunk()).await {
+    match tokio::time::timeout(POLL_INTERVAL, stream.chunk()).await {
         Ok(Ok(Some(_))) | Err(_) => true,
         Ok(Ok(None) | Err(_)) => false,
     }
 }
 
-fn waiting(task: &Task, now: i64) -> String {
-    match (task.status, task.next_attempt_at) {
-        (Some(Status::InFlight), _) => format!("attempt {} is under way", task.attempt_number),
-        (_, Some(at)) if at > now => format!("next attempt in {}", when::span(at.abs_diff(now))),
+fn waiting_text(task: &Task, now: i64) -> String {
+    match (task.state, task.next_attempt_at) {
+        (JobState::Running, _) => format!("attempt {} is running", task.attempt_number),
+        (_, Some(at)) if at > now => format!("next attempt in {}", time::duration(at.abs_diff(now))),
         _ => "due".to_owned(),
     }
 }
 
-fn in_words(attempt: &TaskAttempt, look: &Look) -> String {
+fn attempt_text(attempt: &TaskAttempt, style: &OutputStyle) -> String {
     let run = if attempt.run > 1 { format!("run {}, ", attempt.run) } else { String::new() };
-    let outcome = painted(&attempt.outcome, tone_of(&attempt.outcome), look);
+    let outcome = coloured(&attempt.outcome, StateColour::of(&attempt.outcome), style);
     let answer = match (super::answer(attempt), &attempt.error_message) {
         (Some(status), _) => format!(" with {status}"),
-        (None, Some(error)) => format!(": {},", harmless(error)),
+        (None, Some(error)) => format!(": {},", without_controls(error)),
         (None, None) => String::new(),
     };
-    let wait = attempt.wait_ms.map(|wait| format!("; next in {}", when::span(wait))).unwrap_or_default();
-    let (at, took) = (when::clock(attempt.started_at), when::span(attempt.duration_ms));
+    let wait = attempt.wait_ms.map(|wait| format!("; next in {}", time::duration(wait))).unwrap_or_default();
+    let (at, took) = (time::time_of_day(attempt.started_at), time::duration(attempt.duration_ms));
     format!("{at}  {run}attempt {} {outcome}{answer} after {took}{wait}", attempt.attempt_number)
 }
 
@@ -170,19 +171,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_is_told_in_a_line() {
+    fn an_attempt_is_one_line() {
         let attempt = serde_json::json!({
             "attemptNumber": 2, "run": 1, "startedAt": 1500, "durationMs": 12, "responseStatus": 503,
-            "errorMessage": "status 503", "outcome": "failed", "phase": "ANSWERED", "ledTo": "PENDING",
+            "errorMessage": "status 503", "outcome": "failed", "phase": "answered", "ledTo": "retrying",
             "waitMs": 1240, "nextAttemptAt": 2752, "responseExcerpt": null,
         });
         let mut attempt: TaskAttempt = serde_json::from_value(attempt).unwrap();
-        let look = Look { colours: false, width: None, now: 0 };
-        let line = in_words(&attempt, &look);
+        let style = OutputStyle { colours: false, width: None, now: 0 };
+        let line = attempt_text(&attempt, &style);
         assert_eq!(line, "00:00:01.500  attempt 2 failed with 503 after 12 ms; next in 1.2 s");
         (attempt.response_status, attempt.run, attempt.wait_ms) = (None, 3, None);
         attempt.error_message = Some("refused\x1b[2J".to_owned());
-        let line = in_words(&attempt, &look);
+        let line = attempt_text(&attempt, &style);
         assert_eq!(line, "00:00:01.500  run 3, attempt 2 failed: refused [2J, after 12 ms");
     }
 }

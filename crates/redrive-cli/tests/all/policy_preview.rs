@@ -1,4 +1,4 @@
-//! `redrive policy preview` as a user runs it.
+//! Tests of `redrive policy preview`.
 
 use std::process::{Command, Output};
 
@@ -35,21 +35,21 @@ fn the_upload_schedule_is_the_documented_one() {
 }
 
 #[test]
-fn the_table_says_when_it_ends() {
+fn the_table_says_when_the_task_is_dead() {
     let table = text(&redrive(&["policy", "preview", "quadratic"]).stdout);
-    assert!(table.contains("1.0s / 1.0s / 1.0s") && table.contains("9.0s / 9.0s / 9.0s"), "{table}");
-    assert!(table.ends_with("then dead after 4 attempts\n"), "{table}");
-    let budget = text(&redrive(&["policy", "preview", "quadratic", "--total-budget-ms", "3000"]).stdout);
-    assert_eq!(budget.matches("beyond the budget\n").count(), 2, "{budget}");
+    assert!(table.contains("1 s / 1 s / 1 s") && table.contains("9 s / 9 s / 9 s"), "{table}");
+    assert!(table.ends_with("\ndead after 4 attempts\n"), "{table}");
+    let budget = text(&redrive(&["policy", "preview", "quadratic", "--budget", "3s"]).stdout);
+    assert_eq!(budget.matches("after the end of the time budget\n").count(), 2, "{budget}");
 }
 
 #[test]
-fn a_bad_value_names_its_field_and_fails() {
+fn the_error_of_an_invalid_value_names_the_field() {
     let cases: [(&[&str], &str); 5] = [
         (&["--max-attempts", "0"], "--max-attempts <N>': write a whole number from 1"),
         (&["--multiplier=-2"], "multiplier: must be a positive number"),
         (
-            &["--initial-delay-ms", "500", "--max-delay-ms", "400"],
+            &["--initial-delay", "500ms", "--max-delay", "400ms"],
             "initialDelayMs: must not be above maxDelayMs",
         ),
         (&["--jitter", "proportional", "--jitter-fraction", "1.5"], "jitterFraction: must be from 0 to 1"),

@@ -1,26 +1,24 @@
-//! The service as its users meet it: a process with sockets and files that is fed, watched, stopped and killed.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+//! Tests of the service as a process: its API, its shutdown, and crashes.
 
 mod bodies;
+mod callbacks;
 mod console;
 mod crash;
 mod dead_letters;
-mod document;
-mod escalation;
 mod events;
 mod grpc;
 mod identity;
 mod jobs;
 #[cfg(target_os = "linux")]
-mod local_failures;
+mod node_problems;
 mod nodes;
+mod openapi;
 mod outage;
 mod readiness;
 mod redis;
 mod s3;
 mod shutdown;
 mod signing;
-mod stage;
 mod startup;
 mod targets;
 mod traces;

@@ -1,4 +1,4 @@
-//! `redrive simulate` as a user runs it.
+//! Tests of `redrive simulate`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn contention_names_the_five_with_calls_and_time() {
+fn contention_reports_writes_and_time_for_each_jitter() {
     let report = json(&["contention", "--clients", "20", "--trials", "10", "--json"]);
     let rows = report["rows"].as_array().expect("rows");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["jitter"].as_str()).collect();
@@ -36,7 +36,7 @@ fn contention_names_the_five_with_calls_and_time() {
 }
 
 #[test]
-fn without_clients_it_sweeps() {
+fn contention_without_clients_runs_with_10_to_190() {
     let report = json(&["contention", "--trials", "1", "--json"]);
     let rows = report["rows"].as_array().expect("rows");
     let clients: Vec<u64> = rows.iter().step_by(5).filter_map(|row| row["clients"].as_u64()).collect();
@@ -44,26 +44,29 @@ fn without_clients_it_sweeps() {
 }
 
 #[test]
-fn an_outage_is_told_and_drawn() {
+fn an_outage_is_printed_as_text_svg_and_csv() {
     let folder = tempfile::tempdir().expect("a folder");
     let arguments =
         ["outage", "--tasks", "200", "--policy", "full,exponential", "--svg", "o.svg", "--csv", "o.csv"];
     let output = simulate(&arguments, folder.path());
-    let said = text(&output.stdout);
+    let printed = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(said.contains("the target is back") && !said.contains('\u{1b}'), "{said}");
-    assert!(said.lines().any(|line| line.starts_with("full ")) && !said.contains("quadratic"), "{said}");
+    assert!(printed.contains("the target is back") && !printed.contains('\u{1b}'), "{printed}");
+    assert!(
+        printed.lines().any(|line| line.starts_with("full ")) && !printed.contains("quadratic"),
+        "{printed}"
+    );
     let written = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
     assert!(written("o.svg").starts_with("<svg ") && written("o.csv").starts_with("name,startMs,calls\n"));
 }
 
 #[test]
-fn a_policy_of_ones_own_takes_part_and_limits_hold_for_all() {
+fn a_policy_from_a_file_is_simulated_and_options_apply_to_every_policy() {
     let folder = tempfile::tempdir().expect("a folder");
-    let policy = serde_json::to_string(&redrive_core::Policy::default()).expect("JSON");
-    std::fs::write(folder.path().join("mine.json"), policy).expect("written");
+    let policy = r#"{"maxAttempts": 8, "jitterType": "full"}"#;
+    std::fs::write(folder.path().join("mine.json"), policy).expect("the file is written");
     let arguments = ["outage", "--tasks", "100", "--policy", "full", "--file", "mine.json", "--json"];
-    let output = simulate(&[&arguments[..], &["--total-budget-ms", "10000"]].concat(), folder.path());
+    let output = simulate(&[&arguments[..], &["--budget", "10s"]].concat(), folder.path());
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = report["rows"].as_array().expect("rows");
     assert_eq!((rows.len(), rows[1]["policy"].as_str()), (2, Some("mine.json")));
@@ -73,15 +76,15 @@ fn a_policy_of_ones_own_takes_part_and_limits_hold_for_all() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_invalid_value() {
     for (arguments, code, problem) in [
         (&["outage", "--policy", "hourly"][..], 2, "--policy: unknown policy \"hourly\": choose from none"),
         (&["outage", "--file", "nowhere.json"], 2, "cannot read the file nowhere.json"),
         (&["contention", "--clients", "0"], 2, "--clients"),
-        (&["contention", "--base-ms", "50", "--cap-ms", "60"], 2, "must not be above maxDelayMs"),
+        (&["contention", "--base", "50ms", "--cap", "60ms"], 2, "must not be above maxDelayMs"),
     ] {
         let output = simulate(arguments, &std::env::temp_dir());
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains(problem), "{arguments:?}: {said}");
+        let stderr = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && stderr.contains(problem), "{arguments:?}: {stderr}");
     }
 }

@@ -1,4 +1,4 @@
-//! The files of `deploy/` fit what the service really is: its metrics, its command, its port.
+//! Compares the files of `deploy/` with the service: its metrics, its command, its port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::pages::root;
+use super::pages::repository_root;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(repository_root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A service in a folder of its own; it ends with this value.
+/// A service in a temporary folder. Dropping the value kills it.
 struct Service {
     child: Child,
     address: String,
@@ -37,31 +37,31 @@ impl Service {
         Self { address: address.to_owned(), child, _folder: folder }
     }
 
-    fn ask(&self, request: &str, body: &str) -> String {
+    fn request(&self, request: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!("{request} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
         let length = body.len();
         let content = format!("content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
         stream.write_all(format!("{head}{content}").as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     }
 
-    /// What it measures once there was one task of each outcome.
+    /// The metrics after one task has succeeded and one is dead.
     fn metrics(&self) -> String {
         for path in ["/healthz", "/nowhere"] {
             let target = format!("http://{}{path}", self.address);
-            self.ask("POST /retry-tasks", &format!(r#"{{"targetUrl": "{target}", "method": "GET"}}"#));
+            self.request("POST /v1/tasks", &format!(r#"{{"target": "{target}", "method": "GET"}}"#));
         }
-        let began = Instant::now();
+        let started = Instant::now();
         loop {
-            let metrics = self.ask("GET /metrics", "");
-            let settled = ["succeeded", "exhausted"].map(|outcome| format!("outcome=\"{outcome}\""));
-            if settled.iter().all(|outcome| metrics.contains(outcome)) {
+            let metrics = self.request("GET /metrics", "");
+            let outcomes = ["succeeded", "dead"].map(|outcome| format!("outcome=\"{outcome}\""));
+            if outcomes.iter().all(|outcome| metrics.contains(outcome)) {
                 return metrics;
             }
-            assert!(began.elapsed() < PATIENCE, "no attempts are counted:\n{metrics}");
+            assert!(started.elapsed() < TIMEOUT, "the attempts are not counted:\n{metrics}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -74,7 +74,7 @@ impl Drop for Service {
     }
 }
 
-/// The labels of each sample by its name. A counter that nothing has happened to yet is there by its description alone.
+/// The labels of each metric. A counter that was never incremented has no sample, but its type is in the output.
 fn samples(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut samples: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in metrics.lines() {
@@ -87,19 +87,19 @@ fn samples(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
             samples.entry(line[..end].to_owned()).or_default().extend(names);
         }
     }
-    // Labels of what never failed here.
+    // No call to the store has failed, so this label is not in the output.
     samples.entry("retry_store_errors_total".to_owned()).or_default().insert("verb".to_owned());
     samples
 }
 
-/// Each run of letters, digits and underscores that stands right before `mark`.
+/// Each word of letters, digits and underscores directly before `mark`.
 fn words_before(text: &str, mark: &str) -> Vec<String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let ends = text.match_indices(mark).map(|(at, _)| &text[..at]);
     ends.map(|before| before[before.trim_end_matches(is_word).len()..].to_owned()).collect()
 }
 
-/// What is wrong with a query, held against what the service measures.
+/// The metrics and labels of a query that the service does not have.
 fn problems(query: &str, samples: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut problems = Vec::new();
     let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -108,18 +108,18 @@ fn problems(query: &str, samples: &BTreeMap<String, BTreeSet<String>>) -> Vec<St
     for name in &names {
         match samples.get(*name) {
             Some(labels) => known.extend(labels.iter().map(String::as_str)),
-            None => problems.push(format!("{name} is not measured")),
+            None => problems.push(format!("there is no metric {name}")),
         }
     }
     if names.is_empty() && !query.starts_with("up{") {
-        problems.push("it asks for nothing of redrive's".to_owned());
+        problems.push("it uses no metric of redrive".to_owned());
     }
     let by = query.split(" by (").skip(1).filter_map(|rest| rest.split_once(')'));
-    let asked = by.flat_map(|(labels, _)| labels.split(',').map(|label| label.trim().to_owned()));
-    let chosen = words_before(query, "=\"").into_iter().chain(words_before(query, "!=\""));
-    for label in asked.chain(chosen).filter(|label| !label.is_empty()) {
+    let grouped = by.flat_map(|(labels, _)| labels.split(',').map(|label| label.trim().to_owned()));
+    let selected = words_before(query, "=\"").into_iter().chain(words_before(query, "!=\""));
+    for label in grouped.chain(selected).filter(|label| !label.is_empty()) {
         if !known.contains(label.as_str()) {
-            problems.push(format!("nothing here has the label {label}"));
+            problems.push(format!("no metric of the query has the label {label}"));
         }
     }
     problems.into_iter().map(|problem| format!("{query}: {problem}")).collect()
@@ -138,26 +138,27 @@ fn alerts() -> Vec<Yaml> {
 }
 
 #[test]
-fn dashboards_and_alerts_ask_for_what_the_service_measures() {
+fn dashboards_and_alerts_use_existing_metrics() {
     let samples = samples(&Service::start().metrics());
     let mut queries = dashboard_queries();
     queries.extend(alerts().iter().map(|alert| alert["expr"].as_str().unwrap().to_owned()));
     assert!(queries.len() > 20, "{queries:?}");
     let problems: Vec<String> = queries.iter().flat_map(|query| problems(query, &samples)).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    // Whatever is measured is on the dashboard, so that a new number is not forgotten.
-    let shown = queries.concat();
+    // Every metric must be on the dashboard, so that nobody forgets to add a new one.
+    let all_queries = queries.concat();
     let family = |name: &str| {
         let endings = ["_total", "_bucket", "_sum", "_count"];
         endings.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
     };
     let families: BTreeSet<String> = samples.keys().map(|name| family(name)).collect();
-    let forgotten: Vec<&String> = families.iter().filter(|family| !shown.contains(family.as_str())).collect();
-    assert!(forgotten.is_empty(), "{forgotten:?} are on no dashboard");
+    let forgotten: Vec<&String> =
+        families.iter().filter(|family| !all_queries.contains(family.as_str())).collect();
+    assert!(forgotten.is_empty(), "the dashboard does not show {forgotten:?}");
 }
 
 #[test]
-fn a_query_for_what_is_not_there_is_noticed() {
+fn a_query_with_an_unknown_metric_or_label_is_a_problem() {
     let samples = BTreeMap::from([("retry_tasks".to_owned(), BTreeSet::from(["state".to_owned()]))]);
     assert!(problems("max by (state) (retry_tasks{state=\"dead\"})", &samples).is_empty());
     for wrong in [
@@ -172,7 +173,7 @@ fn a_query_for_what_is_not_there_is_noticed() {
 }
 
 #[test]
-fn every_alert_says_what_is_seen_and_what_to_do() {
+fn every_alert_has_a_summary_and_an_action() {
     for alert in alerts() {
         let name = alert["alert"].as_str().unwrap();
         for field in ["summary", "action"] {
@@ -183,36 +184,36 @@ fn every_alert_says_what_is_seen_and_what_to_do() {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes() {
+fn systemd_accepts_the_unit() {
     let unit = read("deploy/systemd/redrive.service");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("redrive.service");
-    // The command has to be there for the check.
-    let here = unit.replace("/usr/local/bin/redrive", env!("CARGO_BIN_EXE_redrive"));
-    assert_ne!(unit, here, "the unit starts /usr/local/bin/redrive");
-    std::fs::write(&path, here).unwrap();
+    // The check requires that the program exists.
+    let local = unit.replace("/usr/local/bin/redrive", env!("CARGO_BIN_EXE_redrive"));
+    assert_ne!(unit, local, "the unit starts /usr/local/bin/redrive");
+    std::fs::write(&path, local).unwrap();
     let check = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output();
     let check = check.unwrap_or_else(|error| panic!("systemd-analyze: {error}: run `cargo xtask setup`"));
-    let said = String::from_utf8_lossy(&check.stderr);
-    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("redrive.service")).collect();
-    assert!(check.status.success() && about_it.is_empty(), "{said}");
+    let messages = String::from_utf8_lossy(&check.stderr);
+    let about_unit: Vec<&str> = messages.lines().filter(|line| line.contains("redrive.service")).collect();
+    assert!(check.status.success() && about_unit.is_empty(), "{messages}");
 }
 
-/// The instructions of a Dockerfile, each in one line.
+/// The instructions of a Dockerfile, with continued lines joined.
 fn instructions(dockerfile: &str) -> Vec<(String, String)> {
     let lines = dockerfile.lines().filter(|line| !line.trim_start().starts_with('#'));
     let joined = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
     let words = joined.lines().filter(|line| !line.trim().is_empty());
     words
         .map(|line| {
-            let (verb, rest) = line.trim().split_once(' ').unwrap_or_else(|| panic!("{line} says nothing"));
+            let (verb, rest) = line.trim().split_once(' ').unwrap_or_else(|| panic!("no arguments: {line}"));
             (verb.to_owned(), rest.trim().to_owned())
         })
         .collect()
 }
 
 #[test]
-fn the_dockerfile_builds_and_starts_what_is_here() {
+fn the_dockerfile_builds_and_starts_redrive() {
     let known = [
         "FROM",
         "WORKDIR",
@@ -234,13 +235,15 @@ fn the_dockerfile_builds_and_starts_what_is_here() {
     assert_eq!(all[0].0, "FROM");
     let manifest = read("Cargo.toml");
     let oldest = manifest.split_once("rust-version = \"").unwrap().1.split_once('"').unwrap().0;
-    assert!(of("FROM")[0].starts_with(&format!("rust:{oldest}")), "the image has the Rust that is needed");
+    assert!(of("FROM")[0].starts_with(&format!("rust:{oldest}")), "the image needs Rust {oldest}");
     let stages: Vec<&str> =
         of("FROM").iter().filter_map(|from| from.split_once(" AS ")).map(|f| f.1).collect();
     let from = of("COPY").into_iter().find_map(|copy| copy.strip_prefix("--from=")).unwrap();
     assert!(stages.contains(&from.split(' ').next().unwrap()), "{from}");
     let built = of("RUN").into_iter().find(|run| run.contains("cargo build")).unwrap();
-    assert!(built.contains("-p redrive-cli") && Path::new(&root().join("crates/redrive-cli")).is_dir());
+    assert!(
+        built.contains("-p redrive-cli") && Path::new(&repository_root().join("crates/redrive-cli")).is_dir()
+    );
     for path in ["[\"redrive\"]", "[\"serve\"]"] {
         let parsed: Vec<String> = serde_json::from_str(path).unwrap();
         let start = [of("ENTRYPOINT")[0], of("CMD")[0]];

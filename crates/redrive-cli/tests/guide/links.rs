@@ -1,24 +1,25 @@
-//! Links and the table of contents: every page is in the book, and every link leads somewhere.
+//! Checks the links and the table of contents.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::pages::{Page, pages, root};
+use super::pages::{Page, read_pages, repository_root};
 
-struct Content {
+struct Outline {
     links: Vec<String>,
+    /// The anchors of the headings.
     anchors: BTreeSet<String>,
 }
 
-fn content(page: &Page) -> Content {
-    let mut content = Content { links: Vec::new(), anchors: BTreeSet::new() };
+fn outline(page: &Page) -> Outline {
+    let mut outline = Outline { links: Vec::new(), anchors: BTreeSet::new() };
     let mut heading: Option<String> = None;
     for event in Parser::new_ext(&page.text, Options::ENABLE_TABLES) {
         match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                content.links.push(dest_url.to_string());
+                outline.links.push(dest_url.to_string());
             }
             Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
             Event::Text(text) | Event::Code(text) => {
@@ -27,43 +28,43 @@ fn content(page: &Page) -> Content {
                 }
             }
             Event::End(TagEnd::Heading(_)) => {
-                content.anchors.extend(heading.take().map(|heading| anchor(&heading)));
+                outline.anchors.extend(heading.take().map(|heading| anchor(&heading)));
             }
             _ => {}
         }
     }
-    content
+    outline
 }
 
-/// The anchor of a heading, as mdBook and code hosts make it.
+/// The anchor that mdBook and code hosts give to a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-fn is_outside(link: &str) -> bool {
+fn is_external(link: &str) -> bool {
     ["http://", "https://", "mailto:"].iter().any(|scheme| link.starts_with(scheme))
 }
 
 #[test]
-fn every_link_leads_somewhere() {
-    let all = pages();
+fn every_link_has_a_target() {
+    let pages = read_pages();
     let mut problems = Vec::new();
-    for page in &all {
-        for link in content(page).links.into_iter().filter(|link| !is_outside(link)) {
+    for page in &pages {
+        for link in outline(page).links.into_iter().filter(|link| !is_external(link)) {
             let (path, wanted) = link.split_once('#').unwrap_or((&link, ""));
             let folder = Path::new(&page.path).parent().unwrap();
-            let target =
-                if path.is_empty() { root().join(&page.path) } else { root().join(folder).join(path) };
+            let root = repository_root();
+            let target = if path.is_empty() { root.join(&page.path) } else { root.join(folder).join(path) };
             let Ok(target) = target.canonicalize() else {
                 problems.push(format!("{}: {link} does not exist", page.path));
                 continue;
             };
-            let same = |other: &&Page| root().join(&other.path) == target;
-            let found = all.iter().find(same).map(|page| content(page).anchors);
-            if !wanted.is_empty() && found.is_some_and(|anchors| !anchors.contains(wanted)) {
-                problems.push(format!("{}: {link} has no such heading", page.path));
+            let linked = pages.iter().find(|other| root.join(&other.path) == target);
+            let has_heading = linked.is_none_or(|page| outline(page).anchors.contains(wanted));
+            if !wanted.is_empty() && !has_heading {
+                problems.push(format!("{}: {link}: the page has no such heading", page.path));
             }
         }
     }
@@ -71,19 +72,19 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_table_of_contents_has_every_page_once() {
-    let all = pages();
-    let summary = all.iter().find(|page| page.path == "docs/SUMMARY.md").expect("docs/SUMMARY.md");
+fn the_table_of_contents_lists_every_page_once() {
+    let pages = read_pages();
+    let summary = pages.iter().find(|page| page.path == "docs/SUMMARY.md").expect("docs/SUMMARY.md");
     let mut listed: Vec<String> =
-        content(summary).links.into_iter().map(|link| format!("docs/{link}")).collect();
+        outline(summary).links.into_iter().map(|link| format!("docs/{link}")).collect();
     listed.sort();
-    let mut written: Vec<&str> = all.iter().map(|page| page.path.as_str()).collect();
-    written.retain(|path| path.starts_with("docs/") && *path != "docs/SUMMARY.md");
-    assert_eq!(listed, written);
+    let mut existing: Vec<&str> = pages.iter().map(|page| page.path.as_str()).collect();
+    existing.retain(|path| path.starts_with("docs/") && *path != "docs/SUMMARY.md");
+    assert_eq!(listed, existing);
 }
 
 #[test]
 fn a_heading_has_the_anchor_that_mdbook_gives_it() {
-    assert_eq!(anchor("What would hurt: redrive doctor"), "what-would-hurt-redrive-doctor");
+    assert_eq!(anchor("Find problems: redrive doctor"), "find-problems-redrive-doctor");
     assert_eq!(anchor("Redis, `everysec`"), "redis-everysec");
 }

@@ -1,9 +1,9 @@
-//! Scripts that finish words, loaded by the shells that are here.
+//! Completion scripts. The script for bash is loaded and used.
 
 use std::process::Command;
 
-use crate::session::text;
-use crate::stage::redrive;
+use crate::cli::session::text;
+use crate::fixtures::redrive;
 
 fn script(shell: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
@@ -13,32 +13,31 @@ fn script(shell: &str) -> String {
 }
 
 #[test]
-fn bash_loads_its_script_and_finishes_words() {
+fn bash_loads_its_script_and_completes_words() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("redrive.bash");
     std::fs::write(&path, script("bash")).unwrap();
     let program = "set -e; bash -n \"$0\"; . \"$0\"; complete -p redrive; \
         COMP_WORDS=(redrive task wa); COMP_CWORD=2; _redrive redrive wa task; printf '%s\\n' \"${COMPREPLY[@]}\"; \
-        COMP_WORDS=(redrive task list --status ex); COMP_CWORD=4; _redrive redrive ex --status; printf '%s\\n' \"${COMPREPLY[@]}\"";
+        COMP_WORDS=(redrive task list --state de); COMP_CWORD=4; _redrive redrive de --state; printf '%s\\n' \"${COMPREPLY[@]}\"";
     let output = Command::new("bash").args(["-c", program]).arg(&path).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = text(&output.stdout);
-    assert!(said.contains("_redrive"), "{said}");
-    assert!(
-        said.lines().any(|line| line == "watch") && said.lines().any(|line| line == "exhausted"),
-        "{said}"
-    );
+    let printed = text(&output.stdout);
+    assert!(printed.contains("_redrive"), "{printed}");
+    for word in ["watch", "dead"] {
+        assert!(printed.lines().any(|line| line == word), "{word} is missing: {printed}");
+    }
 }
 
 #[test]
-fn other_shells_have_theirs() {
-    for (shell, sign) in [
+fn other_shells_have_a_script() {
+    for (shell, expected) in [
         ("zsh", "#compdef redrive"),
         ("fish", "complete -c redrive"),
         ("elvish", "redrive"),
         ("powershell", "redrive"),
     ] {
         let script = script(shell);
-        assert!(script.contains(sign) && script.contains("run-now"), "{shell}: {script}");
+        assert!(script.contains(expected) && script.contains("run-now"), "{shell}: {script}");
     }
 }

@@ -1,12 +1,12 @@
-//! The examples of the guide run as they are printed.
+//! Runs the examples of `docs/cli.md`.
 
 use std::process::{Command, Stdio};
 
-use crate::session::{Session, text};
+use crate::cli::session::{Session, text};
 
-/// The blocks that are marked to be run, in their order.
+/// The blocks that are marked with `<!-- run -->`, in their order.
 fn examples() -> Vec<&'static str> {
-    let guide = include_str!("../../../../docs/cli.md");
+    let guide = include_str!("../../../../../docs/cli.md");
     let marked = guide.split("<!-- run -->\n```sh\n").skip(1);
     marked.map(|text| text.split_once("\n```").unwrap().0).collect()
 }
@@ -29,9 +29,9 @@ async fn the_examples_of_the_guide_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_has_an_example() {
     let session = Session::start().await;
-    let guide = include_str!("../../../../docs/cli.md");
+    let guide = include_str!("../../../../../docs/cli.md");
     for noun in ["task", "job", "dead", "operation", "policy", "queue", "schedule", "key", "node"] {
-        let help = session.quietly(&[noun, "--help"], 0);
+        let help = session.run_unrecorded(&[noun, "--help"], 0);
         let verbs = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
         let verbs = verbs.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         for verb in verbs.filter_map(|line| line.split_whitespace().next()).filter(|verb| *verb != "help") {

@@ -1,14 +1,14 @@
-//! Jobs and schedules of programs that use the library, from the command line.
+//! Commands on jobs and schedules of programs that use the library.
 
-use redrive::{Context, JobError, JobId, Missed, Redrive, Schedule, Task};
+use redrive::{Context, JobError, JobId, MissedRuns, Redrive, Schedule, Task};
 use redrive_core::State;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::session::Session;
-use crate::stage::eventually;
+use crate::cli::session::Session;
+use crate::fixtures::eventually;
 
-/// Renders an article, and waits until someone approves.
+/// Renders an article, and waits until someone approves it.
 #[derive(Serialize, Deserialize)]
 struct Publish {
     article: String,
@@ -35,8 +35,8 @@ async fn publish(job: Publish, cx: Context) -> Result<String, JobError> {
     Ok(format!("{page} approved by {by}"))
 }
 
-/// A job that waits for a signal, one that is dead, and two schedules, left behind by a program that has ended.
-async fn leave_behind(folder: &std::path::Path) -> (JobId, JobId) {
+/// Runs a program that leaves a job that waits for a signal, a dead job and a schedule in the store.
+async fn run_program(folder: &std::path::Path) -> (JobId, JobId) {
     let redrive = Redrive::open(&format!("sqlite:{}", folder.join("redrive.db").display())).await.unwrap();
     let waits = redrive.enqueue(Publish { article: "news".to_owned() }).queue("press").await.unwrap().id();
     let dead = redrive.enqueue(Report { days: 7 }).await.unwrap().id();
@@ -44,7 +44,7 @@ async fn leave_behind(folder: &std::path::Path) -> (JobId, JobId) {
     redrive
         .schedule("nightly", nightly, Report { days: 1 })
         .queue("reports")
-        .missed(Missed::All)
+        .missed(MissedRuns::All)
         .await
         .unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -52,23 +52,23 @@ async fn leave_behind(folder: &std::path::Path) -> (JobId, JobId) {
         .worker()
         .on(publish)
         .on(|_: Report, _: Context| async { Err::<(), _>(JobError::reject("no such\x1b[2J report")) });
-    let ended =
+    let worker =
         tokio::spawn(async move { worker.run_until(async { stopped.await.unwrap_or_default() }).await });
-    eventually("both have come to rest", async || {
+    eventually("one job waits and the other is dead", async || {
         let jobs = redrive.backend().get(vec![waits, dead]).await.unwrap();
         let states: Vec<State> = jobs.into_iter().flatten().map(|job| job.state).collect();
         (states == [State::Waiting, State::Dead]).then_some(())
     })
     .await;
     stop.send(()).unwrap();
-    ended.await.unwrap().unwrap();
+    worker.await.unwrap().unwrap();
     (waits, dead)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_and_schedules_of_programs() {
     let folder = tempfile::tempdir().unwrap();
-    let (waits, dead) = leave_behind(folder.path()).await;
+    let (waits, dead) = run_program(folder.path()).await;
     let (waits, dead) = (waits.to_string(), dead.to_string());
     let mut session = Session::start_in(folder).await;
     session.run(&["schedule", "list"]);
@@ -90,5 +90,5 @@ async fn jobs_and_schedules_of_programs() {
     session.run(&["dead", "redrive", "--kind", "report"]);
     session.run(&["job", "get", &dead, "--json"]);
     session.run(&["queue", "list"]);
-    session.check("library");
+    session.compare_with("library");
 }

@@ -1,28 +1,29 @@
-//! Readers that have seen enough, and programs that read everything.
+//! Output to pipes: to a reader that closes the pipe early, and to one that reads everything.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::session::{Session, text};
+use crate::cli::session::{Session, text};
 
-/// More than a pipe holds.
+/// Enough tasks that their list does not fit into the buffer of a pipe.
 const TASKS: usize = 1500;
 
-async fn full() -> Session {
+/// A session with [`TASKS`] delayed tasks.
+async fn session_with_tasks() -> Session {
     let session = Session::start().await;
     let client = session.service.client();
-    let items = vec![json!({"targetUrl": session.target.url("/ok"), "delayMs": 3_600_000}); TASKS / 2];
+    let items = vec![json!({"target": session.target.url("/ok"), "delayMs": 3_600_000}); TASKS / 2];
     for _ in 0..2 {
-        client.post("/retry-tasks/batch", &json!({"items": items})).await.json(200);
+        client.post("/v1/tasks/batch", &json!({"items": items})).await.json(200);
     }
     session
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_closes_the_pipe_is_no_error() {
-    let session = full().await;
+async fn a_closed_pipe_is_not_an_error() {
+    let session = session_with_tasks().await;
     for more in [&[][..], &["--json"]] {
         let mut command = session.command(&[&["task", "list", "--all"], more].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -34,15 +35,15 @@ async fn a_reader_that_closes_the_pipe_is_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_a_list_goes_over_every_page() {
-    let session = full().await;
-    let lines = session.quietly(&["task", "list", "--all", "--json"], 0);
+async fn a_whole_list_has_the_items_of_every_page() {
+    let session = session_with_tasks().await;
+    let lines = session.run_unrecorded(&["task", "list", "--all", "--json"], 0);
     let ids: std::collections::BTreeSet<String> = lines
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["taskId"].to_string())
         .collect();
     assert_eq!((lines.lines().count(), ids.len()), (TASKS, TASKS));
-    let some = session.quietly(&["task", "list", "--limit", "1200"], 0);
-    assert_eq!(some.lines().count(), 1 + 1200, "more than a page, under one head");
+    let some = session.run_unrecorded(&["task", "list", "--limit", "1200"], 0);
+    assert_eq!(some.lines().count(), 1 + 1200, "the items of several pages follow one header");
     assert_eq!(some.lines().filter(|line| line.starts_with("TASK")).count(), 1);
 }

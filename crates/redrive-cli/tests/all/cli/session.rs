@@ -1,4 +1,4 @@
-//! A service with a target, commands that are run against it, and what they print compared with a file.
+//! Runs commands against a service and compares everything that they print with a snapshot file.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -9,18 +9,18 @@ use std::sync::mpsc;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-use crate::stage::{Launch, PATIENCE, Reply, Service, Target, redrive};
+use crate::fixtures::{Launch, Reply, Service, TIMEOUT, Target, redrive};
 
-/// Columns of a cell that says when or how long, with the gap after it.
-const TIME_CELL: usize = 12;
+/// The least width of a cell with an age or a duration, including the gap after it.
+const TIME_CELL_WIDTH: usize = 12;
 
-/// A service, a target that answers by its path, and all that was said so far.
+/// A service, a target whose answer depends on the path, and the transcript of the commands so far.
 pub(crate) struct Session {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) service: Service,
     pub(crate) target: Target,
-    said: String,
-    spans_vary: bool,
+    transcript: String,
+    mask_durations: bool,
 }
 
 impl Session {
@@ -28,7 +28,7 @@ impl Session {
         Self::start_in(tempfile::tempdir().unwrap()).await
     }
 
-    /// The same in a folder that may have a store already.
+    /// Starts the service in a folder that may already have a store.
     pub(crate) async fn start_in(folder: tempfile::TempDir) -> Self {
         let service = Launch::new(folder.path()).start();
         let target = Target::start(|call| match call.path.as_str() {
@@ -39,17 +39,17 @@ impl Session {
             _ => Reply::Answer(200, "", "thanks".to_owned()),
         })
         .await;
-        Self { folder, service, target, said: String::new(), spans_vary: true }
+        Self { folder, service, target, transcript: String::new(), mask_durations: true }
     }
 
-    /// Where the service listens.
+    /// The address of the service.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.service.address)
     }
 
-    /// Spans of this session come from what was asked for, not from what was measured.
-    pub(crate) fn with_exact_spans(self) -> Self {
-        Self { spans_vary: false, ..self }
+    /// Keeps durations in the transcript, for commands that do not print measured ones.
+    pub(crate) fn with_exact_durations(self) -> Self {
+        Self { mask_durations: false, ..self }
     }
 
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
@@ -58,98 +58,98 @@ impl Session {
         path
     }
 
-    /// The command with this session's service.
+    /// A command that calls the service of this session.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = redrive(self.folder.path());
         command.env("REDRIVE_URL", self.url()).env_remove("NO_COLOR").args(arguments);
         command
     }
 
-    /// Runs a command and notes what it said.
+    /// Runs a command and adds its output to the transcript. Returns its standard output.
     pub(crate) fn run(&mut self, arguments: &[&str]) -> String {
         let mut command = self.command(arguments);
-        self.note(arguments, &mut command, "")
+        self.record(arguments, &mut command, "")
     }
 
-    /// The same, with something on standard input.
-    pub(crate) fn feed(&mut self, arguments: &[&str], input: &str) -> String {
+    /// Like [`Self::run`], with text on standard input.
+    pub(crate) fn run_with_input(&mut self, arguments: &[&str], input: &str) -> String {
         let mut command = self.command(arguments);
-        self.note(arguments, &mut command, input)
+        self.record(arguments, &mut command, input)
     }
 
-    /// The same, with the command changed by whoever asks.
-    pub(crate) fn run_as(&mut self, arguments: &[&str], change: impl FnOnce(&mut Command)) -> String {
+    /// Like [`Self::run`], after `change` was applied to the command.
+    pub(crate) fn run_with(&mut self, arguments: &[&str], change: impl FnOnce(&mut Command)) -> String {
         let mut command = self.command(arguments);
         change(&mut command);
-        self.note(arguments, &mut command, "")
+        self.record(arguments, &mut command, "")
     }
 
-    fn note(&mut self, arguments: &[&str], command: &mut Command, input: &str) -> String {
-        let output = outcome(command, input);
+    fn record(&mut self, arguments: &[&str], command: &mut Command, input: &str) -> String {
+        let output = output_of(command, input);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} was killed"));
-        self.said += &format!("$ redrive {}\n{out}", shown(arguments));
+        self.transcript += &format!("$ redrive {}\n{out}", quoted(arguments));
         for line in err.lines() {
-            self.said += format!("! {line}").trim_end();
-            self.said.push('\n');
+            self.transcript += format!("! {line}").trim_end();
+            self.transcript.push('\n');
         }
         if code != 0 {
-            self.said += &format!("= {code}\n");
+            self.transcript += &format!("= {code}\n");
         }
-        self.said.push('\n');
+        self.transcript.push('\n');
         out
     }
 
-    /// Runs a command that matters only for what it leaves behind; it must end with `code`.
-    pub(crate) fn quietly(&self, arguments: &[&str], code: i32) -> String {
-        let output = outcome(&mut self.command(arguments), "");
+    /// Runs a command, which must end with `code`, without adding it to the transcript. Returns its standard output.
+    pub(crate) fn run_unrecorded(&self, arguments: &[&str], code: i32) -> String {
+        let output = output_of(&mut self.command(arguments), "");
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         text(&output.stdout).trim().to_owned()
     }
 
-    /// What a command that must end with `code` says on standard error.
-    pub(crate) fn quietly_failing(&self, arguments: &[&str], code: i32) -> String {
-        let output = outcome(&mut self.command(arguments), "");
+    /// Like [`Self::run_unrecorded`], but returns the standard error.
+    pub(crate) fn stderr_of(&self, arguments: &[&str], code: i32) -> String {
+        let output = output_of(&mut self.command(arguments), "");
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         text(&output.stderr)
     }
 
-    /// Begins anew with what is said.
-    pub(crate) fn forget(&mut self) {
-        self.said.clear();
+    /// Starts a new transcript.
+    pub(crate) fn clear(&mut self) {
+        self.transcript.clear();
     }
 
-    /// Compares all that was said with the file.
-    pub(crate) fn check(&self, name: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cli/{name}.txt"));
-        let said = self.normal();
+    /// Compares the transcript with the snapshot of this name.
+    pub(crate) fn compare_with(&self, name: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/all/cli/{name}.txt"));
+        let actual = self.normalized();
         if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-            std::fs::write(&path, &said).unwrap();
+            std::fs::write(&path, &actual).unwrap();
             return;
         }
         let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        if said != expected {
-            let line = said.lines().zip(expected.lines()).take_while(|(a, b)| a == b).count();
-            let at =
+        if actual != expected {
+            let line = actual.lines().zip(expected.lines()).take_while(|(a, b)| a == b).count();
+            let around =
                 |text: &str| text.lines().skip(line.saturating_sub(2)).take(6).collect::<Vec<_>>().join("\n");
             panic!(
                 "{} differs from line {} on:\n--- expected\n{}\n--- printed\n{}\n\
-                 if that is right, UPDATE_SNAPSHOTS=1 writes it anew",
+                 if the printed text is right, run the test with UPDATE_SNAPSHOTS=1",
                 path.display(),
                 line + 1,
-                at(&expected),
-                at(&said)
+                around(&expected),
+                around(&actual)
             );
         }
     }
 
-    fn normal(&self) -> String {
-        let mut text = self.said.replace(&self.service.address.to_string(), "127.0.0.1:SSSSS");
+    fn normalized(&self) -> String {
+        let mut text = self.transcript.replace(&self.service.address.to_string(), "127.0.0.1:SSSSS");
         text = text.replace(&self.target.address.to_string(), "127.0.0.1:TTTTT");
         text = text.replace(&*self.folder.path().to_string_lossy(), "FOLDER");
-        text = text.lines().map(|line| document(line) + "\n").collect();
-        text = numbered(&text, r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "id");
-        text = numbered(&text, r"\b[0-9a-f]{16}\b", "key");
+        text = text.lines().map(|line| mask_json(line) + "\n").collect();
+        text = number_ids(&text, r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "id");
+        text = number_ids(&text, r"\b[0-9a-f]{16}\b", "key");
         let replaced = [
             (r"rdk_\S+?_[\w-]{20,}", "rdk_KEY"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "YYYY-MM-DDTHH:MM:SS.mmmZ"),
@@ -165,30 +165,30 @@ impl Session {
         for (pattern, word) in replaced {
             text = Regex::new(pattern).unwrap().replace_all(&text, word).into_owned();
         }
-        text = times(&text, r"\b(now {2,}|(in \d+ (s|min|h|d)|\d+ (s|min|h|d) ago)(\b|$) *)", "<age>");
-        if self.spans_vary {
-            text = times(&text, r"\b\d+(\.\d+)? (ms|s)\b *", "<span>");
+        text = mask_times(&text, r"\b(now {2,}|(in \d+ (s|min|h|d)|\d+ (s|min|h|d) ago)(\b|$) *)", "<age>");
+        if self.mask_durations {
+            text = mask_times(&text, r"\b\d+(\.\d+)? (ms|s)\b *", "<span>");
         }
         text
     }
 }
 
-fn outcome(command: &mut Command, input: &str) -> Output {
+fn output_of(command: &mut Command, input: &str) -> Output {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It may end without reading.
+    // The command may end without reading its input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    ended(child)
+    wait_for_output(child)
 }
 
-/// What a command came to; one that does not end is killed, and has failed.
-pub(crate) fn ended(child: Child) -> Output {
+/// Waits for a command and returns its output. Kills the command and panics if it does not end.
+pub(crate) fn wait_for_output(child: Child) -> Output {
     let id = child.id();
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(child.wait_with_output()));
-    told.recv_timeout(PATIENCE * 2).map(Result::unwrap).unwrap_or_else(|_| {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    receiver.recv_timeout(TIMEOUT * 2).map(Result::unwrap).unwrap_or_else(|_| {
         let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
-        panic!("a command does not end");
+        panic!("the command does not end");
     })
 }
 
@@ -196,39 +196,40 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn shown(arguments: &[&str]) -> String {
+/// The arguments as they would be typed in a shell.
+fn quoted(arguments: &[&str]) -> String {
     let plain = |word: &str| !word.is_empty() && !word.contains([' ', '"', '\'', '*', '$', '{']);
-    let quoted = |word: &&str| if plain(word) { (*word).to_owned() } else { format!("'{word}'") };
-    arguments.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    let quote = |word: &&str| if plain(word) { (*word).to_owned() } else { format!("'{word}'") };
+    arguments.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// A line that is a document, with what differs from run to run replaced.
-fn document(line: &str) -> String {
+/// Replaces the values that differ from run to run, if the line is a JSON document.
+fn mask_json(line: &str) -> String {
     match serde_json::from_str::<Value>(line) {
         Ok(mut value) if value.is_object() => {
-            settle(&mut value);
+            mask_values(&mut value);
             value.to_string()
         }
         _ => line.to_owned(),
     }
 }
 
-fn settle(value: &mut Value) {
+fn mask_values(value: &mut Value) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(settle),
+        Value::Array(items) => items.iter_mut().for_each(mask_values),
         Value::Object(fields) => {
-            // Known only after a while.
+            // The service reports a success rate only after a few attempts.
             fields.remove("successRate");
             for (name, value) in fields {
                 match name.as_str() {
                     name if name.ends_with("At") && value.is_number() => *value = "TIME".into(),
                     "upcoming" => *value = "TIMES".into(),
-                    "settledUntil" => *value = "TIME".into(),
+                    "handledUntil" => *value = "TIME".into(),
                     "attemptsPerSecond" | "startLag" => *value = "VARIES".into(),
                     "now" if value.is_number() => *value = "TIME".into(),
                     "durationMs" | "oldestDueMs" | "latencyMs" if value.is_number() => *value = "SPAN".into(),
                     "worker" | "key" | "node" if value.is_string() => *value = name.to_uppercase().into(),
-                    _ => settle(value),
+                    _ => mask_values(value),
                 }
             }
         }
@@ -236,8 +237,8 @@ fn settle(value: &mut Value) {
     }
 }
 
-/// Each different match by its number, as wide as before.
-fn numbered(text: &str, pattern: &str, word: &str) -> String {
+/// Replaces each distinct match by a number, in the same width.
+fn number_ids(text: &str, pattern: &str, word: &str) -> String {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let replaced = Regex::new(pattern).unwrap().replace_all(text, |found: &Captures| {
         let next = seen.len() + 1;
@@ -247,14 +248,14 @@ fn numbered(text: &str, pattern: &str, word: &str) -> String {
     replaced.into_owned()
 }
 
-/// Times in cells keep the width of the cell; others have none.
-fn times(text: &str, pattern: &str, word: &str) -> String {
+/// Replaces times by a word. In a cell of a table the word keeps the width of the cell.
+fn mask_times(text: &str, pattern: &str, word: &str) -> String {
     let replaced = Regex::new(pattern).unwrap().replace_all(text, |found: &Captures| {
         let whole = &found[0];
         let blanks = whole.len() - whole.trim_end().len();
         match blanks {
             0 | 1 => format!("{word}{}", " ".repeat(blanks)),
-            _ => format!("{word:<width$}", width = whole.len().max(TIME_CELL)),
+            _ => format!("{word:<width$}", width = whole.len().max(TIME_CELL_WIDTH)),
         }
     });
     replaced.into_owned()

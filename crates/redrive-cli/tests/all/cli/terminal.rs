@@ -1,15 +1,15 @@
-//! Commands on a terminal, which `script` provides: colours, widths, and a screen that is given back.
+//! Commands on a terminal, which the program `script` provides: colours, widths, and restoring the screen.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use crate::session::Session;
+use crate::cli::session::Session;
 
-const RED: &str = "\x1b[31m";
+const RED: &str = "\x1b[38;5;1m";
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// A shell's program on a terminal of its own.
+/// Runs a shell command on a new terminal.
 fn on_terminal(session: &Session, program: &str) -> Child {
     let redrive = env!("CARGO_BIN_EXE_redrive");
     let mut command = Command::new("script");
@@ -24,8 +24,8 @@ fn on_terminal(session: &Session, program: &str) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("script is missing ({error}): install util-linux"))
 }
 
-fn said(mut child: Child) -> String {
-    // Left open until now: the end of its input would end the terminal.
+fn output_of(mut child: Child) -> String {
+    // Standard input stays open until the end, because its end would close the terminal.
     let stdin = child.stdin.take();
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
@@ -35,32 +35,34 @@ fn said(mut child: Child) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn states_are_coloured_on_a_terminal_unless_no_colour_is_wanted() {
+async fn states_are_coloured_on_a_terminal_unless_colours_are_switched_off() {
     let session = Session::start().await;
-    session.quietly(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
-    let coloured = said(on_terminal(&session, "stty cols 200 rows 24; redrive task list"));
-    assert!(coloured.contains(&format!("{RED}EXHAUSTED\x1b[0m")), "{coloured:?}");
+    session.run_unrecorded(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
+    let coloured = output_of(on_terminal(&session, "stty cols 200 rows 24; redrive task list"));
+    assert!(coloured.contains(&format!("{RED}dead\x1b[")), "{coloured:?}");
     for plain in ["NO_COLOR=1 redrive task list", "TERM=dumb redrive task list", "redrive task list | cat"] {
-        let said = said(on_terminal(&session, plain));
-        assert!(said.contains("EXHAUSTED") && !said.contains('\x1b'), "{plain}: {said:?}");
+        let output = output_of(on_terminal(&session, plain));
+        assert!(output.contains("dead") && !output.contains('\x1b'), "{plain}: {output:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_fits_the_terminal() {
     let session = Session::start().await;
-    let id = session.quietly(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
+    let id = session.run_unrecorded(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
     let id = id.lines().next().unwrap();
     for width in [80, 100, 140] {
-        let said =
-            said(on_terminal(&session, &format!("stty cols {width} rows 24; NO_COLOR=1 redrive task list")));
-        let widest = said.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
-        assert!(widest <= width, "{widest} columns on {width}:\n{said}");
-        assert!(said.contains(id), "ids are whole: {said}");
+        let output = output_of(on_terminal(
+            &session,
+            &format!("stty cols {width} rows 24; NO_COLOR=1 redrive task list"),
+        ));
+        let widest = output.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+        assert!(widest <= width, "{widest} columns on {width}:\n{output}");
+        assert!(output.contains(id), "the id is cut: {output}");
     }
 }
 
-/// The keyboard's settings before and after, and what was drawn between.
+/// Runs `redrive top` until a key is pressed. Returns the terminal settings before, everything printed, and the settings after.
 fn top(session: &Session, arguments: &str, press: &[u8]) -> (String, String, String) {
     let mut child = on_terminal(
         session,
@@ -71,10 +73,10 @@ fn top(session: &Session, arguments: &str, press: &[u8]) -> (String, String, Str
     let mut text = String::new();
     let mut stdout = child.stdout.take().unwrap();
     let mut buffer = [0; 4096];
-    // A key counts once the screen was taken over.
+    // The command reads keys only after it has opened the screen.
     while !text.contains("NEWEST FAILURES") {
         let read = stdout.read(&mut buffer).unwrap();
-        assert!(read > 0, "it ended: {text:?}");
+        assert!(read > 0, "the command ended early: {text:?}");
         text += &String::from_utf8_lossy(&buffer[..read]);
     }
     let mut stdin = child.stdin.take().unwrap();
@@ -89,11 +91,11 @@ fn top(session: &Session, arguments: &str, press: &[u8]) -> (String, String, Str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_gives_the_terminal_back() {
+async fn top_restores_the_terminal() {
     let session = Session::start().await;
     for press in [&b"xq"[..], &b"\x03"[..]] {
         let (before, text, after) = top(&session, "--every 200ms", press);
-        assert!(before.contains(':') && before == after, "{before} is now {after}");
+        assert!(before.contains(':') && before == after, "the settings were {before} and are {after}");
         let (entered, left) = (text.find(ENTER).unwrap(), text.find(LEAVE).unwrap());
         assert!(entered < left, "{text:?}");
         assert!(text.contains("ended 0"), "{press:?}: {text:?}");
@@ -103,13 +105,13 @@ async fn top_gives_the_terminal_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn discard_asks_on_a_terminal() {
     let session = Session::start().await;
-    session.quietly(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
-    for (answer, code, left) in [("n\n", 4, 1), ("y\n", 0, 0)] {
+    session.run_unrecorded(&["task", "create", &session.target.url("/missing"), "--wait"], 6);
+    for (answer, code, remaining) in [("n\n", 4, 1), ("y\n", 0, 0)] {
         let mut child = on_terminal(&session, "redrive dead discard; echo ended $?");
         child.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
-        let said = said(child);
-        assert!(said.contains("remove 1 dead letter for good? [y/N]"), "{said}");
-        assert!(said.contains(&format!("ended {code}")), "{said}");
-        assert_eq!(session.quietly(&["dead", "list", "--json"], 0).lines().count(), left);
+        let output = output_of(child);
+        assert!(output.contains("discard 1 dead letter? This cannot be undone. [y/N]"), "{output}");
+        assert!(output.contains(&format!("ended {code}")), "{output}");
+        assert_eq!(session.run_unrecorded(&["dead", "list", "--json"], 0).lines().count(), remaining);
     }
 }

@@ -1,4 +1,4 @@
-//! A service behind TLS, as it is off loopback.
+//! A service behind a proxy that terminates TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,18 +11,18 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use crate::session::{Session, text};
+use crate::cli::session::{Session, text};
 
-/// Takes TLS off and passes on to the service; the certificate is written to `path`.
-async fn front(service: SocketAddr, path: &Path) -> String {
-    let made = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(path, made.cert.pem()).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+/// Starts a proxy that terminates TLS and forwards to the service. Writes its certificate to `path`.
+async fn start_tls_proxy(service: SocketAddr, path: &Path) -> String {
+    let generated = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(path, generated.cert.pem()).unwrap();
+    let key = PrivateKeyDer::try_from(generated.signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![generated.cert.der().clone()], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -44,7 +44,7 @@ async fn front(service: SocketAddr, path: &Path) -> String {
 async fn a_service_behind_tls_is_reached_if_its_certificate_is_trusted() {
     let session = Session::start().await;
     let certificate = session.folder.path().join("certificate.pem");
-    let url = front(session.service.address, &certificate).await;
+    let url = start_tls_proxy(session.service.address, &certificate).await;
     let call = |trusted: bool| {
         let mut command = session.command(&["policy", "list", "--json", "--url", &url]);
         if trusted {

@@ -1,13 +1,12 @@
-//! Tasks and operations that are followed: over another node, over a restart, and until someone interrupts.
+//! Commands that watch a task or an operation: while another node executes it, across a restart, and until Ctrl-C.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use redrive_testkit::servers::Postgres;
 use serde_json::json;
 
-use crate::session::{Session, ended, text};
-use crate::stage::{Launch, PATIENCE, Reply, Target, eventually, redrive};
+use crate::cli::session::{Session, text, wait_for_output};
+use crate::fixtures::{Launch, Reply, Target, eventually, redrive};
 
 fn interrupt(child: &Child) {
     let kill = Command::new("sh").arg("-c").arg(format!("kill -INT {}", child.id())).status();
@@ -15,13 +14,13 @@ fn interrupt(child: &Child) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_another_node_works_on_is_followed_too() {
+async fn a_task_that_another_node_executes_can_be_watched() {
     let server = Postgres::start_with(&[("fsync", "off")]);
     let folder = tempfile::tempdir().unwrap();
     let store = server.address();
     let node = |roles: &str| Launch::new(folder.path()).flags(&["--store", &store, "--roles", roles]).start();
     let front = node("api");
-    // It works for the other one, whose listeners hear nothing of it.
+    // This node executes the task. Subscribers of the other node get no events about it.
     let back = Launch::new(folder.path()).flags(&["--store", &store]).start();
     let target = Target::start(|call| Reply::status(if call.attempt() == 1 { 503 } else { 200 })).await;
     let url = target.url("/");
@@ -32,29 +31,27 @@ async fn a_task_that_another_node_works_on_is_followed_too() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let output = ended(child);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    let output = wait_for_output(child);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
     assert!(
-        said.contains("attempt 1 failed with 503") && said.contains("SUCCEEDED after 2 attempts"),
-        "{said}"
+        printed.contains("attempt 1 failed with 503") && printed.contains("succeeded after 2 attempts"),
+        "{printed}"
     );
     drop(back);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_heard_at_once() {
+async fn a_watch_ends_when_its_task_ends() {
     let session = Session::start().await;
     let ok = session.target.url("/ok");
-    let id = session.quietly(&["task", "create", &ok, "--delay", "1h"], 0);
+    let id = session.run_unrecorded(&["task", "create", &ok, "--delay", "1h"], 0);
     let mut child = session.command(&["task", "watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
     let client = session.service.client();
-    client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
-    let began = Instant::now();
+    client.post(&format!("/v1/tasks/{id}/run-now"), &json!({})).await.json(200);
     eventually("the watch ends", async || child.try_wait().unwrap()).await;
-    assert!(began.elapsed() < PATIENCE);
-    let said = text(&child.wait_with_output().unwrap().stdout);
-    assert!(said.contains("attempt 1 succeeded with 200"), "{said}");
+    let printed = text(&child.wait_with_output().unwrap().stdout);
+    assert!(printed.contains("attempt 1 succeeded with 200"), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +60,7 @@ async fn a_watch_survives_a_restart_of_the_service() {
     let service = Launch::new(folder.path()).start();
     let address = service.address.to_string();
     let target = Target::start(|_| Reply::status(200)).await;
-    let id = service.client().create(&json!({"targetUrl": target.url("/"), "delayMs": 3_600_000})).await;
+    let id = service.client().create(&json!({"target": target.url("/"), "delayMs": 3_600_000})).await;
     let mut child = redrive(folder.path())
         .env("REDRIVE_URL", format!("http://{address}"))
         .args(["task", "watch", &id])
@@ -71,27 +68,27 @@ async fn a_watch_survives_a_restart_of_the_service() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Only what was there once is waited for.
-    let looked = "/retry-tasks/{taskId}/attempts";
-    eventually("it has looked", async || {
+    // The watch tolerates an outage only after the service has answered once.
+    let attempts_route = "/v1/tasks/{taskId}/attempts";
+    eventually("the watch has read the attempts", async || {
         let metrics = service.client().get("/metrics").await;
-        String::from_utf8_lossy(&metrics.body).contains(looked).then_some(())
+        String::from_utf8_lossy(&metrics.body).contains(attempts_route).then_some(())
     })
     .await;
     service.kill();
     let service = Launch::bare(folder.path()).flags(&["--listen", &address]).start();
-    service.client().post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
+    service.client().post(&format!("/v1/tasks/{id}/run-now"), &json!({})).await.json(200);
     eventually("the watch ends", async || child.try_wait().unwrap()).await;
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupt_leaves_an_operation_running_and_says_how_to_stop_it() {
+async fn an_interrupt_leaves_an_operation_running_and_says_how_to_cancel_it() {
     let session = Session::start().await;
     let missing = session.target.url("/missing");
     for _ in 0..3 {
-        session.quietly(&["task", "create", &missing, "--wait"], 6);
+        session.run_unrecorded(&["task", "create", &missing, "--wait"], 6);
     }
     let child = session
         .command(&["dead", "redrive", "--rate", "0.01"])
@@ -100,18 +97,18 @@ async fn an_interrupt_leaves_an_operation_running_and_says_how_to_stop_it() {
         .spawn()
         .unwrap();
     let client = session.service.client();
-    let id = eventually("it has begun", async || {
-        let page = client.get("/operations").await.json(200);
-        // The first one is done at once: from then on it is followed.
-        let begun = &page["items"][0];
-        (begun["done"] == 1).then(|| begun["operationId"].as_str().unwrap().to_owned())
+    let id = eventually("the operation has started", async || {
+        let page = client.get("/v1/operations").await.json(200);
+        // The first job is done at once. From then on the command watches the operation.
+        let operation = &page["items"][0];
+        (operation["done"] == 1).then(|| operation["operationId"].as_str().unwrap().to_owned())
     })
     .await;
     interrupt(&child);
-    let output = ended(child);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains(&format!("`redrive operation stop {id}` stops it")), "{said}");
-    assert_eq!(client.get(&format!("/operations/{id}")).await.json(200)["state"], "RUNNING");
-    session.quietly(&["operation", "stop", &id], 0);
+    let output = wait_for_output(child);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains(&format!("`redrive operation cancel {id}` cancels it")), "{stderr}");
+    assert_eq!(client.get(&format!("/v1/operations/{id}")).await.json(200)["state"], "running");
+    session.run_unrecorded(&["operation", "cancel", &id], 0);
 }

@@ -1,4 +1,4 @@
-//! Large bodies on their way through the object store.
+//! Large bodies: uploads, storage in the object store, and delivery.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use hyper::body::Frame;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-use crate::stage::{Client, Launch, Reply, Target};
+use crate::fixtures::{Client, Launch, Reply, Target};
 
 const MIB: usize = 1024 * 1024;
 
-/// Uploads in chunks, without saying how many there will be.
+/// Uploads a body in chunks, without a `Content-Length`. Returns its reference.
 pub(crate) async fn upload(client: &Client, bytes: &Bytes) -> String {
     let response = try_upload(client, bytes).await;
     assert_eq!(response.status(), 201);
@@ -24,42 +24,43 @@ pub(crate) async fn upload(client: &Client, bytes: &Bytes) -> String {
     json["bodyRef"].as_str().unwrap().to_owned()
 }
 
-/// The status that an upload gets.
-pub(crate) async fn upload_answer(client: &Client, bytes: &Bytes) -> u16 {
+/// Uploads a body and returns the status of the answer.
+pub(crate) async fn upload_status(client: &Client, bytes: &Bytes) -> u16 {
     try_upload(client, bytes).await.status().as_u16()
 }
 
 async fn try_upload(client: &Client, bytes: &Bytes) -> http::Response<hyper::body::Incoming> {
     let chunks: Vec<_> = bytes.chunks(MIB / 4).map(|chunk| Ok(Frame::data(bytes.slice_ref(chunk)))).collect();
     let body = BodyExt::boxed(StreamBody::new(stream::iter(chunks)));
-    client.send(Method::PUT, "/bodies", body).await.unwrap()
+    client.send(Method::PUT, "/v1/bodies", body).await.unwrap()
 }
 
-pub(crate) fn noise(bytes: usize) -> Bytes {
-    let mut noise = vec![0; bytes];
-    fastrand::Rng::with_seed(7).fill(&mut noise);
-    noise.into()
+/// Random bytes, the same in each run.
+pub(crate) fn random_bytes(bytes: usize) -> Bytes {
+    let mut content = vec![0; bytes];
+    fastrand::Rng::with_seed(7).fill(&mut content);
+    content.into()
 }
 
-/// The files of the object store, but for the one that names it.
-fn stored(folder: &Path) -> Vec<PathBuf> {
+/// The files of the object store, except the one with its id.
+fn stored_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let entries = entries.filter(|path| !path.ends_with(".redrive-bodies-id"));
-    entries.flat_map(|path| if path.is_dir() { stored(&path) } else { vec![path] }).collect()
+    entries.flat_map(|path| if path.is_dir() { stored_files(&path) } else { vec![path] }).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_mebibytes_are_streamed_in_and_arrive_whole() {
+async fn a_body_of_20_mib_is_uploaded_and_delivered_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let service = Launch::new(folder.path()).start();
     let client = service.client();
     let target = Target::start(|_| Reply::status(200)).await;
-    let body = noise(20 * MIB);
+    let body = random_bytes(20 * MIB);
     let name = upload(&client, &body).await;
-    let id = client.create(&json!({"targetUrl": target.url("/"), "bodyRef": name})).await;
-    let task = client.ended(&id).await;
-    assert_eq!((&task["status"], &task["bodyRef"]), (&json!("SUCCEEDED"), &json!(name)));
-    let call = target.expect(1).await.pop().unwrap();
+    let id = client.create(&json!({"target": target.url("/"), "bodyRef": name})).await;
+    let task = client.wait_for_end(&id).await;
+    assert_eq!((&task["state"], &task["bodyRef"]), (&json!("succeeded"), &json!(name)));
+    let call = target.wait_for_calls(1).await.pop().unwrap();
     assert_eq!(digest(&SHA256, &call.body).as_ref(), digest(&SHA256, &body).as_ref());
 }
 
@@ -69,48 +70,47 @@ async fn a_body_that_is_damaged_or_gone_is_never_sent() {
     let service = Launch::new(folder.path()).start();
     let client = service.client();
     let target = Target::start(|_| Reply::status(200)).await;
-    for damage in [flip_a_byte as fn(&Path), cut_it, remove_it] {
-        let name = upload(&client, &noise(2 * MIB)).await;
-        let id =
-            client.create(&json!({"targetUrl": target.url("/"), "bodyRef": name, "delayMs": 60_000})).await;
-        let files = stored(&folder.path().join("bodies"));
+    for damage in [flip_byte as fn(&Path), truncate_file, remove_file] {
+        let name = upload(&client, &random_bytes(2 * MIB)).await;
+        let id = client.create(&json!({"target": target.url("/"), "bodyRef": name, "delayMs": 60_000})).await;
+        let files = stored_files(&folder.path().join("bodies"));
         assert_eq!(files.len(), 1, "{files:?}");
         damage(&files[0]);
-        client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
-        let task = client.ended(&id).await;
-        assert_eq!((&task["status"], &task["reason"]), (&json!("EXHAUSTED"), &json!("BODY_LOST")), "{task}");
+        client.post(&format!("/v1/tasks/{id}/run-now"), &json!({})).await.json(200);
+        let task = client.wait_for_end(&id).await;
+        assert_eq!((&task["state"], &task["reason"]), (&json!("dead"), &json!("body_lost")), "{task}");
         let _ = std::fs::remove_file(&files[0]);
     }
     assert_eq!(target.count(), 0);
 }
 
-fn flip_a_byte(file: &Path) {
+fn flip_byte(file: &Path) {
     let mut bytes = std::fs::read(file).unwrap();
     bytes[MIB] ^= 1;
     std::fs::write(file, bytes).unwrap();
 }
 
-fn cut_it(file: &Path) {
+fn truncate_file(file: &Path) {
     std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(MIB as u64).unwrap();
 }
 
-fn remove_it(file: &Path) {
+fn remove_file(file: &Path) {
     std::fs::remove_file(file).unwrap();
 }
 
 #[tokio::test]
-async fn an_inline_body_that_is_too_large_for_a_row_goes_through_the_object_store() {
+async fn an_inline_body_that_is_too_large_for_a_row_is_kept_in_the_object_store() {
     let folder = tempfile::tempdir().unwrap();
     let service = Launch::new(folder.path()).start();
     let client = service.client();
     let target = Target::start(|_| Reply::status(200)).await;
-    for (bytes, kept) in [(1_000, 0), (100 * 1024, 1)] {
+    for (bytes, files) in [(1_000, 0), (100 * 1024, 1)] {
         let text = "0123456789".repeat(bytes / 10);
-        let id = client.create(&json!({"targetUrl": target.url("/"), "body": text, "delayMs": 60_000})).await;
-        assert_eq!(client.task(&id).await["bodyRef"].is_string(), kept == 1);
-        assert_eq!(stored(&folder.path().join("bodies")).len(), kept);
-        client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
-        assert_eq!(client.ended(&id).await["status"], "SUCCEEDED");
+        let id = client.create(&json!({"target": target.url("/"), "body": text, "delayMs": 60_000})).await;
+        assert_eq!(client.task(&id).await["bodyRef"].is_string(), files == 1);
+        assert_eq!(stored_files(&folder.path().join("bodies")).len(), files);
+        client.post(&format!("/v1/tasks/{id}/run-now"), &json!({})).await.json(200);
+        assert_eq!(client.wait_for_end(&id).await["state"], "succeeded");
         assert_eq!(target.calls().pop().unwrap().body, text.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of state as they happen, and the demonstration that shows them to newcomers.
+//! The event stream, and `redrive demo`.
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use crate::stage::{Launch, PATIENCE, Reply, Target, redrive};
+use crate::fixtures::{Launch, Reply, TIMEOUT, Target, redrive};
 
 #[tokio::test]
-async fn a_listener_hears_of_each_change_of_its_task_and_of_no_other() {
+async fn a_subscriber_gets_each_change_of_its_task_and_no_other_event() {
     let folder = tempfile::tempdir().unwrap();
     let service = Launch::new(folder.path()).start();
     let client = service.client();
@@ -18,17 +18,17 @@ async fn a_listener_hears_of_each_change_of_its_task_and_of_no_other() {
         Target::start(|call| Reply::status(if call.path == "/" && call.number < 3 { 503 } else { 200 }))
             .await;
     let policy =
-        json!({"maxAttempts": 5, "backoffType": "FIXED", "initialDelayMs": 20, "jitterType": "NONE"});
-    let task = json!({"targetUrl": target.url("/"), "delayMs": 60_000, "policy": policy});
+        json!({"maxAttempts": 5, "backoffType": "fixed", "initialDelayMs": 20, "jitterType": "none"});
+    let task = json!({"target": target.url("/"), "delayMs": 60_000, "policy": policy});
     let id = client.create(&task).await;
-    let path = format!("/events?taskId={id}");
+    let path = format!("/v1/events?taskId={id}");
     let mut stream = client.send(Method::GET, &path, Default::default()).await.unwrap().into_body();
-    client.ended(&client.create(&json!({"targetUrl": target.url("/other")})).await).await;
-    client.post(&format!("/retry-tasks/{id}/run-now"), &json!({})).await.json(200);
+    client.wait_for_end(&client.create(&json!({"target": target.url("/other")})).await).await;
+    client.post(&format!("/v1/tasks/{id}/run-now"), &json!({})).await.json(200);
 
-    let listening = async {
+    let read_events = async {
         let (mut text, mut events) = (String::new(), Vec::new());
-        while !events.last().is_some_and(|event: &Value| event["status"] == "SUCCEEDED") {
+        while !events.last().is_some_and(|event: &Value| event["state"] == "succeeded") {
             let frame = stream.frame().await.unwrap().unwrap();
             text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
             let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
@@ -36,37 +36,37 @@ async fn a_listener_hears_of_each_change_of_its_task_and_of_no_other() {
         }
         events
     };
-    let events = tokio::time::timeout(PATIENCE, listening).await.unwrap();
+    let events = tokio::time::timeout(TIMEOUT, read_events).await.unwrap();
     assert!(events.iter().all(|event| event["taskId"] == id), "{events:?}");
-    let heard: Vec<_> = events
+    let changes: Vec<_> = events
         .iter()
-        .map(|event| (event["status"].as_str().unwrap(), event["attemptNumber"].as_u64().unwrap()))
+        .map(|event| (event["state"].as_str().unwrap(), event["attemptNumber"].as_u64().unwrap()))
         .collect();
-    // The request that made it due tells of it as well, before the worker or after it.
-    let mut rest = heard.iter();
-    for expected in [("IN_FLIGHT", 1), ("PENDING", 1), ("IN_FLIGHT", 2), ("SUCCEEDED", 2)] {
-        assert!(rest.any(|heard| *heard == expected), "{expected:?} is missing or late in {heard:?}");
+    // The run-now request also sends an event, before or after those of the worker.
+    let mut rest = changes.iter();
+    for expected in [("running", 1), ("retrying", 1), ("running", 2), ("succeeded", 2)] {
+        assert!(rest.any(|change| *change == expected), "{expected:?} is missing or late in {changes:?}");
     }
     let failed = events.iter().find(|event| event["responseStatus"] == 503).unwrap();
     assert!(failed["nextAttemptAt"].is_i64(), "{failed}");
 }
 
 #[test]
-fn the_demonstration_shows_tasks_arriving_and_ends() {
+fn the_demo_delivers_tasks_and_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     let output = redrive(folder.path())
         .args(["demo", "--listen", "127.0.0.1:0", "--seconds", "5"])
         .stdin(Stdio::null())
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!((5..30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert!((5..30).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("redrive listens on http://127.0.0.1:"), "{text}");
     let last =
         text.lines().rev().find(|line| line.contains(" succeeded, ")).unwrap_or_else(|| panic!("{text}"));
     let succeeded: u32 = last.split(' ').next().unwrap().parse().unwrap();
     assert!(succeeded > 0, "{text}");
-    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "it left something behind");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the demo left files behind");
 }

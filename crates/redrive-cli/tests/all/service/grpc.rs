@@ -1,4 +1,4 @@
-//! A real gRPC server as the target.
+//! Tasks whose target is a real gRPC server.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,18 +7,18 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tonic::service::interceptor::InterceptedService;
 
-use crate::stage::{Launch, eventually};
+use crate::fixtures::{Launch, eventually};
 
 type Metadata = Arc<Mutex<Vec<tonic::metadata::MetadataMap>>>;
 
-/// `HealthCheckRequest { service }`, by hand.
-fn check(service: &str) -> String {
+/// An encoded `HealthCheckRequest { service }`.
+fn health_check_request(service: &str) -> String {
     let length = u8::try_from(service.len()).unwrap();
     BASE64_STANDARD.encode([&[0x0a, length], service.as_bytes()].concat())
 }
 
-/// Tonic's health service, and the metadata that arrives there.
-async fn health() -> (String, Metadata) {
+/// Starts the health service of tonic. Returns its address and the metadata of its calls.
+async fn start_health_service() -> (String, Metadata) {
     let (reporter, service) = tonic_health::server::health_reporter();
     reporter.set_service_status("shop.Orders", tonic_health::ServingStatus::Serving).await;
     let metadata = Metadata::default();
@@ -37,33 +37,33 @@ async fn health() -> (String, Metadata) {
 }
 
 #[tokio::test]
-async fn a_grpc_call_is_judged_by_its_code_and_carries_its_key() {
+async fn the_grpc_code_decides_and_the_call_carries_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let service = Launch::new(folder.path()).start();
     let client = service.client();
-    let (url, metadata) = health().await;
+    let (url, metadata) = start_health_service().await;
     let task = |of: &str, codes: &[u16]| {
         json!({
-            "targetUrl": url, "bodyBase64": check(of), "idempotencyKey": format!("check-{of}"),
+            "target": url, "bodyBase64": health_check_request(of), "idempotencyKey": format!("check-{of}"),
             "policy": {"maxAttempts": 2, "initialDelayMs": 1, "retryableGrpcCodes": codes},
         })
     };
 
     let id = client.create(&task("shop.Orders", &[14])).await;
-    assert_eq!(client.ended(&id).await["status"], "SUCCEEDED");
+    assert_eq!(client.wait_for_end(&id).await["state"], "succeeded");
     let attempt = client.attempts(&id).await.pop().unwrap();
-    assert_eq!((&attempt["outcome"], &attempt["phase"]), (&json!("succeeded"), &json!("ANSWERED")));
+    assert_eq!((&attempt["outcome"], &attempt["phase"]), (&json!("succeeded"), &json!("answered")));
     assert_eq!((&attempt["responseStatus"], &attempt["grpcStatus"]), (&json!(0), &json!("OK")));
 
     let id = client.create(&task("nobody.Knows", &[14])).await;
-    let ended = client.ended(&id).await;
-    assert_eq!((&ended["reason"], &ended["lastResponseStatus"]), (&json!("NOT_RETRYABLE"), &json!(5)));
+    let ended = client.wait_for_end(&id).await;
+    assert_eq!((&ended["reason"], &ended["lastResponseStatus"]), (&json!("not_retryable"), &json!(5)));
     let attempt = client.attempts(&id).await.pop().unwrap();
     assert_eq!((&attempt["responseStatus"], &attempt["grpcStatus"]), (&json!(5), &json!("NOT_FOUND")));
 
     let id = client.create(&task("nobody.Else", &[5])).await;
-    let ended = client.ended(&id).await;
-    assert_eq!((&ended["reason"], &ended["attemptNumber"]), (&json!("ATTEMPTS_EXHAUSTED"), &json!(2)));
+    let ended = client.wait_for_end(&id).await;
+    assert_eq!((&ended["reason"], &ended["attemptNumber"]), (&json!("attempts_exhausted"), &json!(2)));
 
     let metadata = metadata.lock().unwrap();
     let sent = |name: &str| -> Vec<&str> {

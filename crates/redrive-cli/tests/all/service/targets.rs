@@ -1,30 +1,30 @@
-//! Targets that misbehave, and what the log of attempts says about each.
+//! Targets that fail in different ways, and the attempt log that results.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::stage::{Client, Launch, Reply, Service, Target, eventually};
+use crate::fixtures::{Client, Launch, Reply, Service, Target, eventually};
 
-/// A service, and what goes to it.
-struct Stage {
+/// A service and its client.
+struct Fixture {
     _folder: tempfile::TempDir,
     _service: Service,
     client: Client,
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let service = Launch::new(folder.path()).start();
         Self { client: service.client(), _folder: folder, _service: service }
     }
 
-    /// A task to `url`, with two attempts 50 ms apart unless `more` says otherwise, when it has ended, and its attempts.
-    async fn drive(&self, url: &str, more: &Value) -> (Value, Vec<Value>) {
+    /// Creates a task with two attempts, 50 ms apart, and the changes of `more`. Returns the ended task and its attempts.
+    async fn run_task(&self, url: &str, more: &Value) -> (Value, Vec<Value>) {
         let mut task = json!({
-            "targetUrl": url, "timeoutMs": 10_000,
-            "policy": {"maxAttempts": 2, "backoffType": "FIXED", "initialDelayMs": 50, "jitterType": "NONE"},
+            "target": url, "timeoutMs": 10_000,
+            "policy": {"maxAttempts": 2, "backoffType": "fixed", "initialDelayMs": 50, "jitterType": "none"},
         });
         for (field, value) in more.as_object().unwrap() {
             match (task[field].as_object_mut(), value.as_object()) {
@@ -33,32 +33,33 @@ impl Stage {
             }
         }
         let id = self.client.create(&task).await;
-        (self.client.ended(&id).await, self.client.attempts(&id).await)
+        (self.client.wait_for_end(&id).await, self.client.attempts(&id).await)
     }
 }
 
-/// What an attempt came to, in the order of the assertion.
-fn seen(attempt: &Value) -> (&str, &str, u64) {
+/// The outcome, the phase and the status of an attempt.
+fn summary(attempt: &Value) -> (&str, &str, u64) {
     let text = |field: &str| attempt[field].as_str().unwrap_or("");
     (text("outcome"), text("phase"), attempt["responseStatus"].as_u64().unwrap_or(0))
 }
 
 #[tokio::test]
-async fn a_target_that_fails_twice_gets_it_the_third_time() {
-    let stage = Stage::new();
+async fn a_task_succeeds_at_the_third_attempt() {
+    let fixture = Fixture::new();
     let target = Target::start(|call| match call.number {
         1 => Reply::Answer(503, "", "busy".into()),
         2 => Reply::Answer(500, "", "broken".into()),
         _ => Reply::Answer(201, "", "thanks".into()),
     })
     .await;
-    let (task, attempts) = stage.drive(&target.url("/"), &json!({"policy": {"maxAttempts": 5}})).await;
-    assert_eq!((&task["status"], &task["attemptNumber"]), (&json!("SUCCEEDED"), &json!(3)));
+    let (task, attempts) = fixture.run_task(&target.url("/"), &json!({"policy": {"maxAttempts": 5}})).await;
+    assert_eq!((&task["state"], &task["attemptNumber"]), (&json!("succeeded"), &json!(3)));
     assert_eq!(task["lastResponseStatus"], 201);
-    let saw: Vec<_> = attempts.iter().map(seen).collect();
-    let expected = [("failed", "ANSWERED", 503), ("failed", "ANSWERED", 500), ("succeeded", "ANSWERED", 201)];
-    assert_eq!(saw, expected);
-    let excerpts: Vec<_> = attempts.iter().map(|one| one["responseExcerpt"].as_str().unwrap()).collect();
+    let summaries: Vec<_> = attempts.iter().map(summary).collect();
+    let expected = [("failed", "answered", 503), ("failed", "answered", 500), ("succeeded", "answered", 201)];
+    assert_eq!(summaries, expected);
+    let excerpts: Vec<_> =
+        attempts.iter().map(|attempt| attempt["responseExcerpt"].as_str().unwrap()).collect();
     assert_eq!(excerpts, ["busy", "broken", "thanks"]);
     for (number, attempt) in attempts.iter().enumerate() {
         let retried = number < 2;
@@ -74,33 +75,37 @@ async fn a_target_that_fails_twice_gets_it_the_third_time() {
 }
 
 #[tokio::test]
-async fn an_attempt_says_how_far_it_came() {
-    let stage = Stage::new();
+async fn an_attempt_records_the_phase_in_which_it_failed() {
+    let fixture = Fixture::new();
     let second = Duration::from_secs(1);
     let cases = [
-        ("hangs", Reply::Hang, ("timeout", "NO_ANSWER", 0)),
-        ("drips its head", Reply::Drip("HTTP/1.1 2", "00 x\r\n", second), ("timeout", "NO_ANSWER", 0)),
+        ("never answers", Reply::Hang, ("timeout", "no_answer", 0)),
         (
-            "drips its body",
+            "sends its head too slowly",
+            Reply::Drip("HTTP/1.1 2", "00 x\r\n", second),
+            ("timeout", "no_answer", 0),
+        ),
+        (
+            "sends its body too slowly",
             Reply::Drip("HTTP/1.1 200 x\r\ncontent-length: 9\r\n\r\n", "123456789", second),
-            ("timeout", "ANSWERED", 200),
+            ("timeout", "answered", 200),
         ),
-        ("closes without a word", Reply::Raw(""), ("failed", "NO_ANSWER", 0)),
+        ("closes without an answer", Reply::Raw(""), ("failed", "no_answer", 0)),
         (
-            "closes mid-body",
+            "closes within the body",
             Reply::Raw("HTTP/1.1 500 x\r\ncontent-length: 100\r\n\r\nhello"),
-            ("failed", "ANSWERED", 500),
+            ("failed", "answered", 500),
         ),
-        ("sends garbage", Reply::Raw("\u{1}\u{2}\u{3} no HTTP at all\r\n\r\n"), ("failed", "NO_ANSWER", 0)),
-        ("fails", Reply::status(500), ("failed", "ANSWERED", 500)),
+        ("sends garbage", Reply::Raw("\u{1}\u{2}\u{3} no HTTP at all\r\n\r\n"), ("failed", "no_answer", 0)),
+        ("fails", Reply::status(500), ("failed", "answered", 500)),
     ];
     for (what, reply, expected) in cases {
         let target = Target::start(move |_| reply.clone()).await;
-        let (task, attempts) = stage.drive(&target.url("/"), &json!({"timeoutMs": 700})).await;
-        assert_eq!((&task["status"], &task["reason"]), (&json!("EXHAUSTED"), &json!("ATTEMPTS_EXHAUSTED")));
-        assert_eq!(attempts.iter().map(seen).collect::<Vec<_>>(), [expected; 2], "{what}: {attempts:?}");
+        let (task, attempts) = fixture.run_task(&target.url("/"), &json!({"timeoutMs": 700})).await;
+        assert_eq!((&task["state"], &task["reason"]), (&json!("dead"), &json!("attempts_exhausted")));
+        assert_eq!(attempts.iter().map(summary).collect::<Vec<_>>(), [expected; 2], "{what}: {attempts:?}");
         assert!(attempts.iter().all(|attempt| attempt["errorMessage"].is_string()), "{what}");
-        assert_eq!(target.count(), 2, "{what}: attempts were made in secret");
+        assert_eq!(target.count(), 2, "{what}: the log lacks attempts");
         if expected.0 == "timeout" {
             let took = attempts[0]["durationMs"].as_u64().unwrap();
             assert!((700..15_000).contains(&took), "{what}: {took} ms");
@@ -109,13 +114,13 @@ async fn an_attempt_says_how_far_it_came() {
 }
 
 #[tokio::test]
-async fn a_success_whose_body_breaks_off_is_a_success_with_a_note() {
-    let stage = Stage::new();
+async fn a_success_with_a_truncated_body_is_a_success_with_a_note() {
+    let fixture = Fixture::new();
     let reply = "HTTP/1.1 201 x\r\ncontent-length: 100\r\n\r\nhello";
     let target = Target::start(move |_| Reply::Raw(reply)).await;
-    let (task, attempts) = stage.drive(&target.url("/"), &json!({})).await;
-    assert_eq!((&task["status"], target.count()), (&json!("SUCCEEDED"), 1), "{task}");
-    assert_eq!(attempts.iter().map(seen).collect::<Vec<_>>(), [("succeeded", "ANSWERED", 201)]);
+    let (task, attempts) = fixture.run_task(&target.url("/"), &json!({})).await;
+    assert_eq!((&task["state"], target.count()), (&json!("succeeded"), 1), "{task}");
+    assert_eq!(attempts.iter().map(summary).collect::<Vec<_>>(), [("succeeded", "answered", 201)]);
     assert_eq!(
         (&attempts[0]["responseExcerpt"], &attempts[0]["errorMessage"]),
         (&json!("hello"), &Value::Null)
@@ -125,41 +130,41 @@ async fn a_success_whose_body_breaks_off_is_a_success_with_a_note() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_never_sent_says_so() {
-    let stage = Stage::new();
-    let gone = Target::start_on("127.0.0.3", |_| Reply::Hang).await;
-    gone.down().await;
-    let (task, attempts) = stage.drive(&gone.url("/"), &json!({})).await;
-    assert_eq!(task["reason"], "ATTEMPTS_EXHAUSTED");
-    assert_eq!(attempts.iter().map(seen).collect::<Vec<_>>(), [("failed", "NEVER_SENT", 0); 2]);
+async fn a_failed_connection_is_recorded_as_never_sent() {
+    let fixture = Fixture::new();
+    let unreachable = Target::start_on("127.0.0.3", |_| Reply::Hang).await;
+    unreachable.down().await;
+    let (task, attempts) = fixture.run_task(&unreachable.url("/"), &json!({})).await;
+    assert_eq!(task["reason"], "attempts_exhausted");
+    assert_eq!(attempts.iter().map(summary).collect::<Vec<_>>(), [("failed", "never_sent", 0); 2]);
     let unknown = "http://no-such-host.invalid/";
-    let (_, attempts) = stage.drive(unknown, &json!({})).await;
-    assert_eq!(attempts.iter().map(seen).collect::<Vec<_>>(), [("failed", "NEVER_SENT", 0); 2]);
+    let (_, attempts) = fixture.run_task(unknown, &json!({})).await;
+    assert_eq!(attempts.iter().map(summary).collect::<Vec<_>>(), [("failed", "never_sent", 0); 2]);
 }
 
 #[tokio::test]
-async fn two_gibibytes_of_answer_are_not_swallowed() {
-    let stage = Stage::new();
+async fn an_answer_of_2_gib_is_not_read_to_its_end() {
+    let fixture = Fixture::new();
     let target = Target::start(|_| Reply::Flood(2 << 30)).await;
-    let (task, attempts) = stage.drive(&target.url("/"), &json!({})).await;
-    assert_eq!((&task["status"], attempts.len()), (&json!("SUCCEEDED"), 1));
+    let (task, attempts) = fixture.run_task(&target.url("/"), &json!({})).await;
+    assert_eq!((&task["state"], attempts.len()), (&json!("succeeded"), 1));
     let excerpt = attempts[0]["responseExcerpt"].as_str().unwrap();
     assert!((1_000..8_192).contains(&excerpt.len()), "{} bytes of excerpt", excerpt.len());
-    // What the sockets hold is sent before the other side hangs up.
+    // The target fills the buffers of the socket before it notices that the connection is closed.
     assert!(target.sent_bytes() < 64 << 20, "{} bytes were read", target.sent_bytes());
 }
 
 #[tokio::test]
 async fn a_redirect_is_an_answer_and_is_not_followed() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let elsewhere = Target::start_on("127.0.0.4", |_| Reply::status(200)).await;
     let location: &'static str = format!("location: {}\r\n", elsewhere.url("/")).leak();
     for status in [301, 302, 307, 308] {
         let target = Target::start(move |_| Reply::Answer(status, location, String::new())).await;
-        let (task, attempts) = stage.drive(&target.url("/"), &json!({})).await;
-        assert_eq!((&task["status"], &task["reason"]), (&json!("EXHAUSTED"), &json!("NOT_RETRYABLE")));
+        let (task, attempts) = fixture.run_task(&target.url("/"), &json!({})).await;
+        assert_eq!((&task["state"], &task["reason"]), (&json!("dead"), &json!("not_retryable")));
         assert_eq!(
-            attempts.iter().map(seen).map(|(_, _, status)| status).collect::<Vec<_>>(),
+            attempts.iter().map(summary).map(|(_, _, status)| status).collect::<Vec<_>>(),
             [u64::from(status)]
         );
     }
@@ -167,68 +172,72 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
 }
 
 #[tokio::test]
-async fn what_is_not_retryable_is_dead_at_once() {
-    let stage = Stage::new();
+async fn a_failure_that_is_not_retryable_makes_the_task_dead_at_once() {
+    let fixture = Fixture::new();
     let target = Target::start(|_| Reply::Answer(400, "", "no".into())).await;
-    let (task, attempts) = stage.drive(&target.url("/"), &json!({"policy": {"maxAttempts": 9}})).await;
-    assert_eq!((&task["status"], &task["reason"]), (&json!("EXHAUSTED"), &json!("NOT_RETRYABLE")));
+    let (task, attempts) = fixture.run_task(&target.url("/"), &json!({"policy": {"maxAttempts": 9}})).await;
+    assert_eq!((&task["state"], &task["reason"]), (&json!("dead"), &json!("not_retryable")));
     assert_eq!((&task["attemptNumber"], &task["lastResponseStatus"]), (&json!(1), &json!(400)));
     assert_eq!((attempts.len(), target.count()), (1, 1));
 }
 
 #[tokio::test]
-async fn retry_after_is_honoured_and_holds_the_whole_origin() {
-    let stage = Stage::new();
+async fn retry_after_delays_every_task_of_the_origin() {
+    let fixture = Fixture::new();
     let target = Target::start(|call| match call.number {
         1 => Reply::Answer(503, "retry-after: 2\r\n", String::new()),
         _ => Reply::status(200),
     })
     .await;
-    let patient = json!({
-        "targetUrl": target.url("/first"),
-        "policy": {"backoffType": "FIXED", "initialDelayMs": 1, "jitterType": "NONE"},
+    let task = json!({
+        "target": target.url("/first"),
+        "policy": {"backoffType": "fixed", "initialDelayMs": 1, "jitterType": "none"},
     });
-    let first = stage.client.create(&patient).await;
-    target.expect(1).await;
+    let first = fixture.client.create(&task).await;
+    target.wait_for_calls(1).await;
     eventually("the first attempt is settled", async || {
-        (!stage.client.attempts(&first).await.is_empty()).then_some(())
+        (!fixture.client.attempts(&first).await.is_empty()).then_some(())
     })
     .await;
-    let second = stage.client.create(&json!({"targetUrl": target.url("/second")})).await;
+    let second = fixture.client.create(&json!({"target": target.url("/second")})).await;
     for id in [&first, &second] {
-        assert_eq!(stage.client.ended(id).await["status"], "SUCCEEDED");
+        assert_eq!(fixture.client.wait_for_end(id).await["state"], "succeeded");
     }
-    let attempts = stage.client.attempts(&first).await;
+    let attempts = fixture.client.attempts(&first).await;
     assert!(attempts[0]["waitMs"].as_u64().unwrap() >= 2_000, "{attempts:?}");
     let calls = target.calls();
     for call in &calls[1..] {
         let wait = call.at - calls[0].at;
         assert!(wait >= Duration::from_millis(1_900), "{} came after {wait:?}", call.path);
     }
-    assert_eq!(stage.client.task(&second).await["attemptNumber"], 1, "held back, and charged for it");
+    assert_eq!(
+        fixture.client.task(&second).await["attemptNumber"],
+        1,
+        "the held task was charged an attempt"
+    );
 }
 
 #[tokio::test]
-async fn a_budget_that_is_used_up_ends_the_task() {
-    let stage = Stage::new();
+async fn a_task_is_dead_when_its_time_budget_ends() {
+    let fixture = Fixture::new();
     let target = Target::start(|_| Reply::status(503)).await;
     let policy = json!({"policy": {"maxAttempts": 100, "initialDelayMs": 300, "totalBudgetMs": 1_000}});
-    let (task, attempts) = stage.drive(&target.url("/"), &policy).await;
-    assert_eq!((&task["status"], &task["reason"]), (&json!("EXHAUSTED"), &json!("BUDGET_EXCEEDED")));
+    let (task, attempts) = fixture.run_task(&target.url("/"), &policy).await;
+    assert_eq!((&task["state"], &task["reason"]), (&json!("dead"), &json!("budget_exceeded")));
     assert!((2..=4).contains(&attempts.len()), "{attempts:?}");
-    let lived = task["finishedAt"].as_i64().unwrap() - task["createdAt"].as_i64().unwrap();
-    assert!(lived <= 1_500, "{lived} ms");
+    let lifetime_ms = task["finishedAt"].as_i64().unwrap() - task["createdAt"].as_i64().unwrap();
+    assert!(lifetime_ms <= 1_500, "{lifetime_ms} ms");
 }
 
 #[tokio::test]
-async fn what_the_caller_sent_arrives_as_it_was_and_the_key_is_the_callers() {
-    let stage = Stage::new();
+async fn the_target_gets_the_request_and_the_key_of_the_caller_unchanged() {
+    let fixture = Fixture::new();
     let target = Target::start(|_| Reply::status(200)).await;
     let task = json!({
         "method": "PATCH", "headers": {"X-Order": "7"},
         "bodyJson": {"b": 1, "a": [2.50]}, "idempotencyKey": "order-7",
     });
-    stage.drive(&target.url("/path?query=1"), &task).await;
+    fixture.run_task(&target.url("/path?query=1"), &task).await;
     let call = target.calls().pop().unwrap();
     assert_eq!((call.method.as_str(), call.path.as_str()), ("PATCH", "/path?query=1"));
     assert_eq!((call.header("x-order"), call.key()), ("7", "order-7"));
@@ -237,22 +246,22 @@ async fn what_the_caller_sent_arrives_as_it_was_and_the_key_is_the_callers() {
 }
 
 #[tokio::test]
-async fn without_a_key_the_task_is_its_own_and_the_creators_trace_goes_on() {
-    let stage = Stage::new();
+async fn without_a_key_the_task_id_is_sent_and_the_trace_of_the_caller_continues() {
+    let fixture = Fixture::new();
     let target = Target::start(|call| Reply::status(if call.number % 2 == 1 { 503 } else { 200 })).await;
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let traced = stage.client.with_header("traceparent", trace);
+    let traced = fixture.client.with_header("traceparent", trace);
     let task = json!({
-        "targetUrl": target.url("/"), "policy": {"backoffType": "FIXED", "initialDelayMs": 1, "jitterType": "NONE"},
+        "target": target.url("/"), "policy": {"backoffType": "fixed", "initialDelayMs": 1, "jitterType": "none"},
     });
-    // The second and the third are created under one request id, as a program does it that passes its own on.
+    // The second and the third task have the same request id, like tasks that one request to a program creates.
     for (header, value) in
         [("idempotency-key", "from-the-header"), ("x-request-id", "request"), ("x-request-id", "request")]
     {
         let before = target.count();
         let client = traced.with_header(header, value);
         let id = client.create(&task).await;
-        assert_eq!(client.ended(&id).await["status"], "SUCCEEDED");
+        assert_eq!(client.wait_for_end(&id).await["state"], "succeeded");
         let key = if header == "idempotency-key" { value } else { id.as_str() };
         for call in &target.calls()[before..] {
             assert_eq!((call.key(), call.header("traceparent")), (key, trace), "{header}");

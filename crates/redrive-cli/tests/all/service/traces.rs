@@ -1,23 +1,23 @@
-//! Traces over OTLP, as a collector receives them.
+//! Traces that are sent to a collector over OTLP.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::stage::{Launch, Reply, Target};
+use crate::fixtures::{Launch, Reply, Target};
 
 #[tokio::test]
-async fn the_spans_of_attempts_have_reached_the_collector_when_the_process_has_ended() {
+async fn all_spans_are_sent_before_the_process_ends() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Target::start(|_| Reply::status(200)).await;
     let target = Target::start(|_| Reply::status(200)).await;
     let launch = Launch::new(folder.path()).variable("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.origin());
     let service = launch.start();
     let client = service.client();
-    let id = client.create(&json!({"targetUrl": target.url("/")})).await;
-    client.ended(&id).await;
+    let id = client.create(&json!({"target": target.url("/")})).await;
+    client.wait_for_end(&id).await;
     service.terminate();
-    let (status, _) = service.end(Duration::from_secs(30)).await;
+    let (status, _) = service.wait_for_end(Duration::from_secs(30)).await;
     assert_eq!(status.code(), Some(0));
     let calls = collector.calls();
     assert!(!calls.is_empty(), "nothing was exported");
@@ -25,7 +25,7 @@ async fn the_spans_of_attempts_have_reached_the_collector_when_the_process_has_e
         assert_eq!((call.method.as_str(), call.path.as_str()), ("POST", "/v1/traces"));
         assert_eq!(call.header("content-type"), "application/x-protobuf");
     }
-    let said =
+    let any_call_contains =
         |text: &str| calls.iter().any(|call| call.body.windows(text.len()).any(|w| w == text.as_bytes()));
-    assert!(said("execute") && said(&id), "no span is about the attempt");
+    assert!(any_call_contains("execute") && any_call_contains(&id), "no span describes the attempt");
 }

@@ -1,4 +1,4 @@
-//! Stores full of jobs, and the command that moves them.
+//! Stores with jobs of every kind and state, and the command that moves them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{Redrive, Schedule, Task};
-use redrive_core::records::{Change, Expect};
-use redrive_core::steps::{Memory, Signal, Step, StepKind};
-use redrive_core::store::{Backend, ClaimRequest, Enqueued, Retention, Settlement};
-use redrive_core::transfer::{Exported, Parcel, Promise, Slot};
+use redrive_core::records::{Precondition, RecordWrite};
+use redrive_core::steps::{NewStep, Signal, Step, StepKind};
+use redrive_core::store::{Backend, ClaimRequest, EnqueueResult, Retention, Settlement};
+use redrive_core::transfer::{ExportPage, JobSnapshot, RecordSnapshot, ReservedKey};
 use redrive_core::{
-    Await, Entry, IdempotencyKey, Job, JobId, Kind, NewJob, Order, Partition, PartitionKey, Policy, Priority,
-    Queue, Reason, SignalName, Start, StepName, Tenant, Unique, UniqueKey, UniqueRule, Verdict, Wait,
-    WorkerId, catalog,
+    AttemptReport, IdempotencyKey, Job, JobId, Kind, NewJob, Order, Partition, PartitionKey, Policy,
+    Priority, Queue, Reason, SignalName, Start, StepName, Tenant, Unique, UniqueKey, UniqueRule, Verdict,
+    Wait, WaitCondition, WorkerId, catalog,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ impl Folder {
         Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
-    /// The address of a file in it.
+    /// The address of a SQLite store in this folder.
     pub(crate) fn store(&self, name: &str) -> String {
         format!("sqlite:{}", self.path(name).display())
     }
@@ -51,14 +51,14 @@ pub(crate) fn start(from: &str, to: &str) -> Child {
     redrive.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
 }
 
-/// What it prints when it works.
-pub(crate) fn printed(output: &Output) -> String {
+/// The standard output of a command that succeeded.
+pub(crate) fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What it says when it does not.
-pub(crate) fn complaint(output: &Output) -> String {
+/// The standard error of a command that failed.
+pub(crate) fn stderr(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -67,44 +67,49 @@ pub(crate) async fn open(address: &str) -> Arc<dyn Backend> {
     Redrive::open(address).await.expect("the store opens").backend().clone()
 }
 
-/// Everything that a store has, but what moves keep about themselves.
+/// Everything in a store, except the records of moves.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Content {
-    pub(crate) parcels: BTreeMap<JobId, Parcel>,
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) promises: Vec<Promise>,
+    pub(crate) jobs: BTreeMap<JobId, JobSnapshot>,
+    pub(crate) records: Vec<RecordSnapshot>,
+    pub(crate) reserved_keys: Vec<ReservedKey>,
 }
 
-pub(crate) async fn content(store: &dyn Backend) -> Content {
-    let mut parcels = BTreeMap::new();
+pub(crate) async fn read_content(store: &dyn Backend) -> Content {
+    let mut jobs = BTreeMap::new();
     let mut after = None;
     loop {
-        let Exported { parcels: more, unreadable, last } = store.export(after, 500).await.expect("export");
+        let ExportPage { jobs: page, unreadable, last } = store.export(after, 500).await.expect("export");
         assert_eq!(unreadable, []);
-        parcels.extend(more.into_iter().map(|parcel| (parcel.job.id, parcel)));
+        jobs.extend(page.into_iter().map(|snapshot| (snapshot.job.id, snapshot)));
         match last {
             Some(last) => after = Some(last),
             None => break,
         }
     }
-    let own = ["sealed", "move", "moved"];
-    let slots = store.export_records(None, 10_000).await.expect("export records");
-    let slots = slots.into_iter().filter(|slot| !own.contains(&slot.kind.as_str())).collect();
-    Content { parcels, slots, promises: store.export_promises(None, 1000).await.expect("export promises") }
-}
-
-/// Panics with what differs and nothing else.
-pub(crate) fn same(was: &Content, is: &Content) {
-    for (id, parcel) in &was.parcels {
-        assert_eq!(is.parcels.get(id), Some(parcel), "job {id}");
+    let kinds_of_moves = ["sealed", "move", "moved"];
+    let records = store.export_records(None, 10_000).await.expect("export records");
+    let records =
+        records.into_iter().filter(|record| !kinds_of_moves.contains(&record.kind.as_str())).collect();
+    Content {
+        jobs,
+        records,
+        reserved_keys: store.export_reserved_keys(None, 1000).await.expect("export reserved keys"),
     }
-    assert_eq!(is.parcels.len(), was.parcels.len(), "jobs that were not there before");
-    assert_eq!(is.slots, was.slots);
-    assert_eq!(is.promises, was.promises);
 }
 
-pub(crate) fn request(limit: usize, lease: Duration) -> ClaimRequest {
-    let worker = WorkerId::new("worker").expect("legal");
+/// Compares two stores. Panics with the first difference only.
+pub(crate) fn assert_same(expected: &Content, actual: &Content) {
+    for (id, job) in &expected.jobs {
+        assert_eq!(actual.jobs.get(id), Some(job), "job {id}");
+    }
+    assert_eq!(actual.jobs.len(), expected.jobs.len(), "the store has further jobs");
+    assert_eq!(actual.records, expected.records);
+    assert_eq!(actual.reserved_keys, expected.reserved_keys);
+}
+
+pub(crate) fn claim_request(limit: usize, lease: Duration) -> ClaimRequest {
+    let worker = WorkerId::new("worker").expect("valid");
     ClaimRequest { worker, queues: Vec::new(), kinds: Vec::new(), limit, lease }
 }
 
@@ -116,70 +121,73 @@ impl Task for Tick {
     type Output = ();
 }
 
-/// Fills a store with jobs of every sort and in every state, and with records, removed ones among them.
+/// Fills a store with jobs of several kinds in every state, and with records. One record is removed again.
 pub(crate) async fn fill(address: &str, jobs: u128) {
     let redrive = Redrive::open(address).await.expect("the store opens");
     let store = redrive.backend().clone();
     redrive
-        .schedule("hourly", Schedule::every(Duration::from_secs(3600)).expect("legal"), Tick)
+        .schedule("hourly", Schedule::every(Duration::from_secs(3600)).expect("valid"), Tick)
         .await
         .expect("a schedule");
-    let policy = catalog::put_inline(&*store, &Policy::default()).await.expect("a policy");
-    promise(&*store, &policy).await;
-    let made: Vec<NewJob> = (0..jobs).map(|n| sort_of_job(n, &policy)).collect();
-    for some in made.chunks(500) {
-        let answers = store.enqueue(some.to_vec()).await.expect("enqueue");
-        assert!(answers.iter().all(|answer| matches!(answer, Enqueued::Created(_))));
+    let policy = catalog::put_inline(&*store, &Policy::default(), redrive_core::Timestamp::default())
+        .await
+        .expect("a policy");
+    reserve_key(&*store, &policy).await;
+    let new_jobs: Vec<NewJob> = (0..jobs).map(|n| new_job(n, &policy)).collect();
+    for batch in new_jobs.chunks(500) {
+        let results = store.enqueue(batch.to_vec()).await.expect("enqueue");
+        assert!(results.iter().all(|result| matches!(result, EnqueueResult::Created(_))));
     }
-    records(&*store).await;
+    write_records(&*store).await;
     for _ in 0..3 {
-        // Some leases have run out by the time of the move; nobody takes them over.
-        let claimed = store.claim(request(1000, Duration::from_millis(1))).await.expect("claim");
-        work(&*store, &claimed.jobs).await;
+        // Some leases have expired by the time of the move. No worker reclaims them.
+        let claimed = store.claim(claim_request(1000, Duration::from_millis(1))).await.expect("claim");
+        settle(&*store, &claimed.jobs).await;
     }
-    let ids: Vec<JobId> = made.iter().map(|job| job.id).collect();
-    let every = |nth: usize| ids.iter().copied().skip(nth).step_by(23).take(500).collect::<Vec<_>>();
-    store.cancel(every(5)).await.expect("cancel");
-    store.hold(every(7)).await.expect("hold");
-    store.redrive(every(11)).await.expect("redrive");
-    signal(&*store, &every(13)).await;
+    let ids: Vec<JobId> = new_jobs.iter().map(|job| job.id).collect();
+    let some_of = |offset: usize| ids.iter().copied().skip(offset).step_by(23).take(500).collect::<Vec<_>>();
+    store.cancel(some_of(5)).await.expect("cancel");
+    store.pause(some_of(7)).await.expect("pause");
+    store.redrive(some_of(11)).await.expect("redrive");
+    send_signals(&*store, &some_of(13)).await;
 }
 
-/// A unique key that is promised for longer than its job is kept.
-async fn promise(store: &dyn Backend, policy: &redrive_core::PolicyRef) {
+/// Reserves a unique key whose job is pruned before the reservation ends.
+async fn reserve_key(store: &dyn Backend, policy: &redrive_core::PolicyRef) {
     let rule = UniqueRule::For(Duration::from_secs(3600));
-    let unique = Some(Unique { key: UniqueKey::new("promised").expect("legal"), rule });
-    let kind = Kind::new("mail").expect("legal");
+    let unique = Some(Unique { key: UniqueKey::new("reserved").expect("valid"), rule });
+    let kind = Kind::new("mail").expect("valid");
     let job = NewJob { unique, ..NewJob::new(JobId(Uuid::max()), kind, policy.clone(), Vec::new()) };
     store.enqueue(vec![job]).await.expect("enqueue");
-    let claimed = store.claim(request(1, Duration::from_secs(9))).await.expect("claim").jobs;
+    let claimed = store.claim(claim_request(1, Duration::from_secs(9))).await.expect("claim").jobs;
     store.settle(vec![Settlement::new(claimed[0].lease(), Verdict::Complete(None))]).await.expect("settle");
     let at_once = Retention { succeeded: Duration::ZERO, dead: Duration::ZERO, cancelled: Duration::ZERO };
     assert_eq!(store.prune(at_once, 1).await.expect("prune"), 1);
 }
 
-fn sort_of_job(n: u128, policy: &redrive_core::PolicyRef) -> NewJob {
-    let name = |sort: &str| format!("{sort}-{n}");
-    let kind = Kind::new(["mail", "report", "charge"][n as usize % 3]).expect("legal");
-    // Spread over the range of ids, not in the order of their creation.
+/// A new job. Its number decides its fields.
+fn new_job(n: u128, policy: &redrive_core::PolicyRef) -> NewJob {
+    let name = |prefix: &str| format!("{prefix}-{n}");
+    let kind = Kind::new(["mail", "report", "charge"][n as usize % 3]).expect("valid");
+    // The ids are spread over their whole range, and not in the order of creation.
     let id = JobId(Uuid::from_u128(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
     let job = NewJob {
-        queue: Queue::new(["default", "slow"][n as usize % 2]).expect("legal"),
-        tenant: Tenant::new(["", "acme"][n as usize / 2 % 2]).expect("legal"),
-        priority: Priority::new((n % 10) as u8).expect("legal"),
+        queue: Queue::new(["default", "slow"][n as usize % 2]).expect("valid"),
+        tenant: Tenant::new(["", "acme"][n as usize / 2 % 2]).expect("valid"),
+        priority: Priority::new((n % 10) as u8).expect("valid"),
         metadata: n.is_multiple_of(4).then(|| format!(r#"{{"n":{n}}}"#)),
-        subject: n.is_multiple_of(6).then(|| name("subject")),
+        target: n.is_multiple_of(6).then(|| name("target")),
         ..NewJob::new(id, kind, policy.clone(), vec![n as u8; (n % 2048) as usize])
     };
     match n % 8 {
-        0 => job.with_key(IdempotencyKey::new(name("key")).expect("legal")),
+        0 => job.with_key(IdempotencyKey::new(name("key")).expect("valid")),
         1 => NewJob {
-            unique: Some(Unique { key: UniqueKey::new(name("one")).expect("legal"), rule: rule(n) }),
+            unique: Some(Unique { key: UniqueKey::new(name("one")).expect("valid"), rule: unique_rule(n) }),
             ..job
         },
         2 => NewJob {
             partition: Some(Partition {
-                key: PartitionKey::new(format!("p{}", n % 40)).expect("legal"),
+                key: PartitionKey::new(format!("p{}", n % 40)).expect("valid"),
                 order: if n % 16 == 2 { Order::Strict } else { Order::Any },
             }),
             ..job
@@ -193,13 +201,13 @@ fn sort_of_job(n: u128, policy: &redrive_core::PolicyRef) -> NewJob {
     }
 }
 
-fn rule(n: u128) -> UniqueRule {
+fn unique_rule(n: u128) -> UniqueRule {
     if n % 16 == 1 { UniqueRule::Live } else { UniqueRule::For(Duration::from_secs(3600)) }
 }
 
-async fn records(store: &dyn Backend) {
+async fn write_records(store: &dyn Backend) {
     let put = async |kind: &str, id: String, value: Option<Vec<u8>>| {
-        let change = Change { kind: kind.to_owned(), id, expect: Expect::Any, value };
+        let change = RecordWrite { kind: kind.to_owned(), id, expect: Precondition::Any, value };
         store.write(change).await.expect("write");
     };
     for n in 0..250_u8 {
@@ -210,32 +218,32 @@ async fn records(store: &dyn Backend) {
     put("quota", "slow".to_owned(), Some(br#"{"concurrency":5000}"#.to_vec())).await;
 }
 
-/// Ends attempts in every way, and leaves some running.
-async fn work(store: &dyn Backend, jobs: &[Job]) {
+/// Settles the claimed jobs with different verdicts, and leaves some of them running.
+async fn settle(store: &dyn Backend, jobs: &[Job]) {
     for (n, job) in jobs.iter().enumerate() {
         let verdict = match n % 7 {
             0 => Verdict::Complete(Some(vec![n as u8; 9])),
             1 => Verdict::Retry(Duration::from_millis(1)),
             2 => Verdict::DeadLetter(Reason::AttemptsExhausted),
-            3 => Verdict::Wait(Wait::until(Await::Signal(SignalName::new("go").expect("legal")))),
+            3 => Verdict::Wait(Wait::until(WaitCondition::Signal(SignalName::new("go").expect("valid")))),
             4 => Verdict::Snooze(Duration::from_secs(600)),
             5 => Verdict::Complete(None),
             _ => continue,
         };
         if n % 3 == 0 {
-            remember(store, job).await;
+            store_steps(store, job).await;
         }
-        let entry = Entry {
+        let entry = AttemptReport {
             run: job.run,
             attempt: job.attempt,
-            started_at: job.started_at.expect("it has started"),
+            started_at: job.started_at.expect("a claimed job has started"),
             duration: Duration::from_millis(12),
             outcome: "failed".to_owned(),
-            error: Some(format!("attempt {n} broke: häßlich")),
+            error: Some(format!("attempt {n} failed: häßlich")),
             detail: Some(r#"{"status":503}"#.to_owned()),
         };
         let settlement = Settlement {
-            error: Some("it broke".to_owned()),
+            error: Some("the attempt failed".to_owned()),
             status: Some(503),
             entry: Some(entry),
             ..Settlement::new(job.lease(), verdict)
@@ -244,16 +252,16 @@ async fn work(store: &dyn Backend, jobs: &[Job]) {
     }
 }
 
-async fn remember(store: &dyn Backend, job: &Job) {
+async fn store_steps(store: &dyn Backend, job: &Job) {
     for place in 0..3 {
-        let name = StepName::new(format!("step {place}")).expect("legal");
+        let name = StepName::new(format!("step {place}")).expect("valid");
         let step = Step { place, name, kind: StepKind::Done, value: vec![place as u8; 100] };
-        store.remember(vec![Memory::new(job.lease(), step)]).await.expect("remember");
+        store.remember(vec![NewStep::new(job.lease(), step)]).await.expect("remember");
     }
 }
 
-async fn signal(store: &dyn Backend, ids: &[JobId]) {
-    let name = |name: &str| SignalName::new(name).expect("legal");
+async fn send_signals(store: &dyn Backend, ids: &[JobId]) {
+    let name = |name: &str| SignalName::new(name).expect("valid");
     for (n, job) in ids.iter().enumerate() {
         let id = Uuid::from_u128(n as u128);
         let signal = Signal { job: *job, id, name: name("note"), value: vec![1, 2, 3] };

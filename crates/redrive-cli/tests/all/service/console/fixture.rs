@@ -1,17 +1,17 @@
-//! A service on a database that a program with the library shares, a target that works, one that does not, and a past.
+//! A service and a worker of the library on one database, a target that works and one that fails, and jobs in every state.
 
 use std::time::Duration;
 
-use redrive::{Context, JobError, JobId, Missed, Redrive, Schedule, Task};
+use redrive::{Context, JobError, JobId, MissedRuns, Redrive, Schedule, Task};
 use redrive_testkit::servers::Postgres;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::stage::{Client, Launch, Reply, Service, Target, eventually, redrive};
+use crate::fixtures::{Client, Launch, Reply, Service, Target, eventually, redrive};
 
-/// Renders an article, makes pictures of it, and waits until someone approves.
+/// Renders an article, makes pictures of it, and waits until someone approves it.
 #[derive(Serialize, Deserialize)]
 struct Publish {
     article: String,
@@ -32,7 +32,7 @@ impl Task for Resize {
     type Output = u32;
 }
 
-/// Takes an amount, which cannot work.
+/// Charges an amount, which always fails.
 #[derive(Serialize, Deserialize)]
 struct Charge {
     euros: u32,
@@ -64,58 +64,59 @@ async fn charge(job: Charge, cx: Context) -> Result<u32, JobError> {
     Err(JobError::reject("no such account"))
 }
 
-pub(super) struct Scene {
+/// Everything that the tests of the console need.
+pub(super) struct ConsoleFixture {
     pub(super) service: Service,
     pub(super) client: Client,
     pub(super) key: String,
-    pub(super) broken: Target,
-    pub(super) works: Target,
-    /// A task that was given up.
-    pub(super) exhausted: String,
+    pub(super) failing_target: Target,
+    pub(super) working_target: Target,
+    /// A task that is dead after three attempts.
+    pub(super) dead_task: String,
     /// A task that is due in an hour.
-    pub(super) delayed: String,
+    pub(super) delayed_task: String,
     /// A job with steps and children that waits for a signal.
-    pub(super) publishing: String,
-    /// A job that cannot work.
-    pub(super) charged: String,
+    pub(super) waiting_job: String,
+    /// A dead job of the library.
+    pub(super) dead_job: String,
     stop: oneshot::Sender<()>,
     worker: JoinHandle<()>,
     _folder: tempfile::TempDir,
     _server: Postgres,
 }
 
-impl Scene {
-    pub(super) async fn set() -> Self {
+impl ConsoleFixture {
+    pub(super) async fn start() -> Self {
         let server = Postgres::start_with(&[("fsync", "off")]);
         let folder = tempfile::tempdir().unwrap();
         let create = ["key", "create", "--name", "ops", "--scope", "admin", "--store", &server.address()];
-        let made = redrive(folder.path()).args(create).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
-        let key = String::from_utf8(made.stdout).unwrap();
+        let output = redrive(folder.path()).args(create).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let key = String::from_utf8(output.stdout).unwrap();
         let key = key.split_whitespace().find(|word| word.starts_with("rdk_")).unwrap().to_owned();
         let flags = ["--store", &server.address(), "--allow-target", "127.0.0.0/8"];
         let service = Launch::new(folder.path()).flags(&flags).start();
         let client = service.client().with_key(&key);
         let library = Redrive::open(&server.address()).await.unwrap();
-        let (stop, worker) = work(&library);
-        let works = Target::start(|_| Reply::Answer(200, "", "fine".to_owned())).await;
-        let broken = Target::start(|call| {
+        let (stop, worker) = start_worker(&library);
+        let working_target = Target::start(|_| Reply::Answer(200, "", "fine".to_owned())).await;
+        let failing_target = Target::start(|call| {
             let status = if call.path == "/gone" { 410 } else { 503 };
             Reply::Answer(status, "", "<b>busy</b>, try later".to_owned())
         })
         .await;
-        let (exhausted, delayed) = past(&client, &broken, &works).await;
-        let (publishing, charged) = jobs(&library, &client).await;
+        let (dead_task, delayed_task) = create_tasks(&client, &failing_target, &working_target).await;
+        let (waiting_job, dead_job) = enqueue_jobs(&library, &client).await;
         Self {
             service,
             client,
             key,
-            broken,
-            works,
-            exhausted,
-            delayed,
-            publishing,
-            charged,
+            failing_target,
+            working_target,
+            dead_task,
+            delayed_task,
+            waiting_job,
+            dead_job,
             stop,
             worker,
             _folder: folder,
@@ -123,31 +124,31 @@ impl Scene {
         }
     }
 
-    /// Where a page is.
+    /// The address of a page.
     pub(super) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.service.address.port())
     }
 
-    /// The page of the origin that does not work.
+    /// The page of the origin that fails.
     pub(super) fn origin_page(&self) -> String {
         format!(
-            "/console/origins/of?origin={}",
-            self.broken.origin().replace("://", "%3A%2F%2F").replace(':', "%3A")
+            "/console/origins/show?origin={}",
+            self.failing_target.origin().replace("://", "%3A%2F%2F").replace(':', "%3A")
         )
     }
 
-    /// A task that is due in an hour.
-    pub(super) async fn later(&self, path: &str) -> String {
-        self.client.create(&json!({"targetUrl": self.works.url(path), "delayMs": 3_600_000})).await
+    /// Creates a task that is due in an hour, and returns its id.
+    pub(super) async fn create_delayed_task(&self, path: &str) -> String {
+        self.client.create(&json!({"target": self.working_target.url(path), "delayMs": 3_600_000})).await
     }
 
-    /// What the API says of a job.
+    /// Reads a job through the API.
     pub(super) async fn job(&self, id: &str) -> Value {
-        self.client.get(&format!("/jobs/{id}")).await.json(200)
+        self.client.get(&format!("/v1/jobs/{id}")).await.json(200)
     }
 
     /// Waits until a job is in a state.
-    pub(super) async fn until(&self, id: &str, state: &str) {
+    pub(super) async fn wait_for_state(&self, id: &str, state: &str) {
         eventually(&format!("{id} is {state}"), async || {
             (self.job(id).await["state"] == state).then_some(())
         })
@@ -160,7 +161,7 @@ impl Scene {
     }
 }
 
-fn work(library: &Redrive) -> (oneshot::Sender<()>, JoinHandle<()>) {
+fn start_worker(library: &Redrive) -> (oneshot::Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = oneshot::channel();
     let worker = library
         .worker()
@@ -174,49 +175,50 @@ fn work(library: &Redrive) -> (oneshot::Sender<()>, JoinHandle<()>) {
     (stop, worker)
 }
 
-/// Tasks that have come to an end, well and badly, and one that has not begun.
-async fn past(client: &Client, broken: &Target, works: &Target) -> (String, String) {
-    let policy = json!({"policyId": "quick", "maxAttempts": 3, "backoffType": "EXPONENTIAL", "initialDelayMs": 40, "jitterType": "FULL"});
-    client.post("/retry-policies", &policy).await.json(201);
-    let mut ends = Vec::new();
+/// Creates tasks that succeed, tasks that become dead, one that waits for its retry, and one that is due in an hour.
+/// Returns the ids of a dead task and of the delayed one.
+async fn create_tasks(client: &Client, failing: &Target, working: &Target) -> (String, String) {
+    let policy = json!({"policyId": "quick", "maxAttempts": 3, "backoffType": "exponential", "initialDelayMs": 40, "jitterType": "full"});
+    client.post("/v1/policies", &policy).await.json(201);
+    let mut ids = Vec::new();
     let secret = json!({"authorization": "Bearer hush", "x-order": "7"});
     for number in 0..4 {
-        let task = json!({"targetUrl": broken.url(&format!("/hook/{number}")), "policyId": "quick", "headers": secret, "bodyJson": {"order": number}});
-        ends.push(client.create(&task).await);
+        let task = json!({"target": failing.url(&format!("/hook/{number}")), "policyId": "quick", "headers": secret, "bodyJson": {"order": number}});
+        ids.push(client.create(&task).await);
     }
     for number in 0..4 {
-        ends.push(
+        ids.push(
             client
-                .create(
-                    &json!({"targetUrl": broken.url("/gone"), "idempotencyKey": format!("gone-{number}")}),
-                )
+                .create(&json!({"target": failing.url("/gone"), "idempotencyKey": format!("gone-{number}")}))
                 .await,
         );
-        ends.push(client.create(&json!({"targetUrl": works.url(&format!("/order/{number}"))})).await);
+        ids.push(client.create(&json!({"target": working.url(&format!("/order/{number}"))})).await);
     }
-    for id in &ends {
-        client.ended(id).await;
+    for id in &ids {
+        client.wait_for_end(id).await;
     }
-    // One that struggles still, so that the origin's gate has something to say.
-    let policy = json!({"initialDelayMs": 600_000, "maxDelayMs": 600_000, "jitterType": "NONE"});
-    client.create(&json!({"targetUrl": broken.url("/slow"), "policy": policy})).await;
-    let delayed = client.create(&json!({"targetUrl": works.url("/later"), "delayMs": 3_600_000})).await;
-    (ends.swap_remove(0), delayed)
+    // One task that is still retrying, so that the page of the origin shows recent failures.
+    let policy = json!({"initialDelayMs": 600_000, "maxDelayMs": 600_000, "jitterType": "none"});
+    client.create(&json!({"target": failing.url("/slow"), "policy": policy})).await;
+    let delayed = client.create(&json!({"target": working.url("/later"), "delayMs": 3_600_000})).await;
+    (ids.swap_remove(0), delayed)
 }
 
-async fn jobs(library: &Redrive, client: &Client) -> (String, String) {
-    let at = |id: JobId| id.to_string();
-    let publishing = at(library.enqueue(Publish { article: "Retries".into() }).await.unwrap().id());
-    let charged =
-        at(library.enqueue(Charge { euros: 7, token: "hush".into() }).queue("bank").await.unwrap().id());
+/// Enqueues a job that waits for a signal and one that becomes dead, and creates two schedules.
+async fn enqueue_jobs(library: &Redrive, client: &Client) -> (String, String) {
+    let text = |id: JobId| id.to_string();
+    let waiting = text(library.enqueue(Publish { article: "Retries".into() }).await.unwrap().id());
+    let dead =
+        text(library.enqueue(Charge { euros: 7, token: "hush".into() }).queue("bank").await.unwrap().id());
     let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin").unwrap();
-    library.schedule("nightly", nightly, Report {}).missed(Missed::Once).await.unwrap();
+    library.schedule("nightly", nightly, Report {}).missed(MissedRuns::Once).await.unwrap();
     library.schedule("hourly", Schedule::every(Duration::from_secs(3600)).unwrap(), Report {}).await.unwrap();
-    let is = async |id: &str, field: &str, value: &str| {
-        let job = client.get(&format!("/jobs/{id}")).await.json(200);
+    let has_value = async |id: &str, field: &str, value: &str| {
+        let job = client.get(&format!("/v1/jobs/{id}")).await.json(200);
         (job.pointer(field) == Some(&json!(value))).then_some(())
     };
-    eventually("it waits for a signal", async || is(&publishing, "/awaits/signal", "approved").await).await;
-    eventually("it is dead", async || is(&charged, "/state", "dead").await).await;
-    (publishing, charged)
+    let waits_for_signal = async || has_value(&waiting, "/waitingFor/signals/0", "approved").await;
+    eventually("the job waits for a signal", waits_for_signal).await;
+    eventually("the job is dead", async || has_value(&dead, "/state", "dead").await).await;
+    (waiting, dead)
 }
