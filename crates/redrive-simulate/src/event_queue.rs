@@ -1,11 +1,11 @@
-//! What happens next: events in the order of simulated time.
+//! A queue of events in simulated time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Events by when they happen; those of one instant in the order in which they were added.
-pub(crate) struct Agenda<E> {
+/// Events in the order of their times. Events with the same time keep the order in which they were added.
+pub(crate) struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     added: u64,
 }
@@ -16,7 +16,7 @@ struct Entry<E> {
     event: E,
 }
 
-impl<E> Agenda<E> {
+impl<E> EventQueue<E> {
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), added: 0 }
     }
@@ -62,16 +62,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_as_they_were_added() {
+    fn events_are_ordered_by_time_and_then_by_insertion() {
         let ms = Duration::from_millis;
-        let mut agenda = Agenda::new();
+        let mut events = EventQueue::new();
         for (at, event) in [(7, "last"), (3, "first"), (5, "second"), (5, "third")] {
-            agenda.add(ms(at), event);
+            events.add(ms(at), event);
         }
-        let mut told = Vec::new();
-        while let Some((_, event)) = agenda.next() {
-            told.push(event);
+        let mut order = Vec::new();
+        while let Some((_, event)) = events.next() {
+            order.push(event);
         }
-        assert_eq!(told, ["first", "second", "third", "last"]);
+        assert_eq!(order, ["first", "second", "third", "last"]);
     }
 }

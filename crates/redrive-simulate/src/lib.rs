@@ -1,31 +1,31 @@
-//! What a target sees while clients retry: two experiments in simulated time, with the engine's own policies.
+//! Two experiments on retries in simulated time: many clients that write one row, and an outage of a target.
 //!
-//! Waits come from [`redrive_core::Policy`] and the choice between retry and dead letter from [`redrive_core::decide`],
-//! as in the worker. Nothing here reads a clock or prints: a seed gives the same figures each time.
+//! Waits come from [`redrive_core::Policy`], and [`redrive_core::decide`] chooses between retry and dead letter, as in the worker.
+//! Nothing here reads a clock or prints, and the same seed gives the same results.
 //!
 //! ```
-//! use redrive_simulate::Contention;
+//! use redrive_simulate::ContentionExperiment;
 //!
-//! let contention = Contention { clients: 20, trials: 5, ..Contention::default() };
-//! let report = contention.run()?;
-//! let calls = |name: &str| report.of(name, 20).map(|row| row.mean_write_calls);
+//! let experiment = ContentionExperiment { clients: 20, trials: 5, ..ContentionExperiment::default() };
+//! let report = experiment.run()?;
+//! let calls = |name: &str| report.row(name, 20).map(|row| row.mean_write_calls);
 //! assert!(calls("none") > calls("full"));
 //! # Ok::<(), redrive_core::Invalid>(())
 //! ```
 
-mod agenda;
-mod dice;
+mod event_queue;
+mod random;
 
-pub mod contenders;
 pub mod contention;
-pub mod draw;
+pub mod figure;
 pub mod outage;
+pub mod policies;
 pub mod target;
 pub mod timeline;
 
-pub use contenders::Contender;
-pub use contention::Contention;
-pub use dice::Hop;
-pub use draw::Drawing;
-pub use outage::Outage;
+pub use contention::ContentionExperiment;
+pub use figure::Figure;
+pub use outage::OutageExperiment;
+pub use policies::NamedPolicy;
+pub use random::NetworkDelay;
 pub use timeline::Timeline;

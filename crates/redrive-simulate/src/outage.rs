@@ -1,112 +1,112 @@
-//! Many tasks fall due while their target is down: what it sees when it is back, and what becomes of them.
+//! Many tasks become due while their target is down: the calls that the target receives, and how the tasks end.
 //!
-//! Each task goes as in the worker: [`admit`] before a call, [`decide`] after it. The tasks know nothing of each other: the
-//! service's gate, which leaves a struggling origin alone, is not part of it, so this is what policies do by themselves.
+//! Each task is handled as in the worker: [`admit`] before a call, [`decide`] after it. The gates of the service are not part of the
+//! experiment, so it shows the effect of the policies alone.
 
 use std::time::Duration;
 
 use redrive_core::{Outcome, Policy, Reason, Run, Timestamp, Verdict, admit, decide};
 use serde::Serialize;
 
-use crate::agenda::Agenda;
-use crate::contenders::Contender;
-use crate::dice::{Dice, Hop};
+use crate::event_queue::EventQueue;
+use crate::policies::NamedPolicy;
+use crate::random::{NetworkDelay, SeededRandom};
 use crate::target::Target;
 use crate::timeline::Timeline;
 
-/// Calls are counted by the second.
+/// The length of a step of the timeline.
 const STEP_MS: u32 = 1_000;
 
-/// The experiment with its dials.
+/// The parameters of the experiment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outage {
-    /// How many tasks there are.
+pub struct OutageExperiment {
+    /// The number of tasks.
     pub tasks: u32,
-    /// They fall due evenly over this time, from the beginning of the outage on.
+    /// The tasks become due evenly over this time, from the start of the outage.
     pub arrivals: Duration,
-    /// How long the target is down, from the beginning.
+    /// How long the target is down, from the start.
     pub down: Duration,
-    /// How many calls a second it bears afterwards.
+    /// The calls per second that the target accepts afterwards.
     pub capacity: u32,
-    /// How long a message travels.
-    pub hop: Hop,
-    /// What chance starts from.
+    /// The delay of a message in one direction.
+    pub network_delay: NetworkDelay,
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-impl Default for Outage {
-    /// 10,000 tasks within a second, 30 s of outage, 500 calls a second.
+impl Default for OutageExperiment {
+    /// 10,000 tasks within a second, an outage of 30 s, 500 calls per second.
     fn default() -> Self {
         Self {
             tasks: 10_000,
             arrivals: Duration::from_secs(1),
             down: Duration::from_secs(30),
             capacity: 500,
-            hop: Hop::default(),
+            network_delay: NetworkDelay::default(),
             seed: 1,
         }
     }
 }
 
-/// What came of it.
+/// The results of the experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// How many tasks there were.
+    /// The number of tasks.
     pub tasks: u32,
-    /// Over which time they fell due.
+    /// The time over which the tasks became due.
     pub arrivals_ms: u64,
     /// How long the target was down.
     pub outage_ms: u64,
-    /// How many calls a second it bore afterwards.
+    /// The calls per second that the target accepted afterwards.
     pub capacity_per_second: u32,
     /// The seed.
     pub seed: u64,
-    /// One for each policy.
+    /// One row for each policy.
     pub rows: Vec<Row>,
 }
 
-/// One policy.
+/// The results of one policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Its name.
+    /// The name of the policy.
     pub policy: String,
-    /// Calls that reached the target or found nobody there.
+    /// All calls.
     pub calls: u64,
-    /// Those made while it was down.
+    /// Calls while the target was down.
     pub calls_while_down: u64,
-    /// Those refused afterwards because there were too many.
+    /// Calls after the outage that the target refused because of its capacity.
     pub refused_over_capacity: u64,
     /// The most calls in one second after the outage.
     pub peak_per_second: u64,
     /// Tasks that succeeded.
     pub succeeded: u32,
-    /// Tasks that are dead because their attempts were used up.
+    /// Tasks that died because they ran out of attempts.
     pub lost_to_attempts: u32,
-    /// Tasks that are dead because their budget was.
+    /// Tasks that died because their time budget ran out.
     pub lost_to_budget: u32,
-    /// From the end of the outage until the last task succeeded; none if none did after it.
+    /// The time from the end of the outage to the last success; `None` if no task succeeded after it.
     pub drained_after_ms: Option<u64>,
-    /// Calls by the second.
+    /// Calls per second.
     #[serde(skip)]
     pub calls_over_time: Timeline,
 }
 
 impl Report {
     /// The row of a policy.
-    pub fn of(&self, policy: &str) -> Option<&Row> {
+    pub fn row(&self, policy: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.policy == policy)
     }
 }
 
-impl Outage {
-    /// Runs it for each contender.
-    pub fn run(&self, contenders: &[Contender]) -> Report {
+impl OutageExperiment {
+    /// Runs the experiment for each policy.
+    pub fn run(&self, policies: &[NamedPolicy]) -> Report {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let rows = (0..).zip(contenders).map(|(part, contender)| {
-            let dice = Dice::new(self.seed, part, 0);
-            Course::new(self, contender, dice).run()
+        let rows = (0..).zip(policies).map(|(part, named)| {
+            let random = SeededRandom::new(self.seed, part, 0);
+            OutageRun::new(self, named, random).run()
         });
         Report {
             tasks: self.tasks,
@@ -123,14 +123,14 @@ impl Outage {
     }
 }
 
-/// What happens to the task of that number.
+/// An event of the task with this number.
 enum Event {
     Claimed(usize),
     Called(usize),
     Answered(usize, Outcome),
 }
 
-/// What the engine keeps on the row.
+/// The fields of a job that the engine reads.
 #[derive(Clone, Copy)]
 struct Task {
     attempt: u32,
@@ -138,40 +138,40 @@ struct Task {
     previous_wait: Option<Duration>,
 }
 
-struct Course<'a> {
+struct OutageRun<'a> {
     policy: &'a Policy,
-    hop: Hop,
+    delay: NetworkDelay,
     down: Duration,
-    dice: Dice,
+    random: SeededRandom,
     target: Target,
     tasks: Vec<Task>,
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     row: Row,
 }
 
-impl<'a> Course<'a> {
-    fn new(setup: &Outage, contender: &'a Contender, dice: Dice) -> Self {
-        let mut agenda = Agenda::new();
+impl<'a> OutageRun<'a> {
+    fn new(setup: &OutageExperiment, named: &'a NamedPolicy, random: SeededRandom) -> Self {
+        let mut events = EventQueue::new();
         let mut tasks = Vec::with_capacity(setup.tasks as usize);
         for (number, task) in (0..setup.tasks).enumerate() {
             let due = setup.due_at(task);
-            agenda.add(due, Event::Claimed(number));
+            events.add(due, Event::Claimed(number));
             tasks.push(Task { attempt: 0, began_at: instant(due), previous_wait: None });
         }
         Self {
-            policy: &contender.policy,
-            hop: setup.hop,
+            policy: &named.policy,
+            delay: setup.network_delay,
             down: setup.down,
-            dice,
+            random,
             target: Target::new(setup.down, setup.capacity),
             tasks,
-            agenda,
-            row: Row::new(&contender.name),
+            events,
+            row: Row::new(&named.name),
         }
     }
 
     fn run(mut self) -> Row {
-        while let Some((now, event)) = self.agenda.next() {
+        while let Some((now, event)) = self.events.next() {
             match event {
                 Event::Claimed(task) => self.claim(now, task),
                 Event::Called(task) => self.call(now, task),
@@ -187,14 +187,14 @@ impl<'a> Course<'a> {
         Run { policy: self.policy, attempt, began_at, previous_wait, estimated_call: Duration::ZERO }
     }
 
-    /// The attempt is charged here, and the budget checked before anything is sent.
+    /// Charges the attempt, and checks the time budget before anything is sent.
     fn claim(&mut self, now: Duration, task: usize) {
         self.tasks[task].attempt += 1;
         match admit(&self.run_of(task), instant(now)) {
             Some(verdict) => self.apply(now, task, &verdict),
             None => {
-                let arrives = now + self.hop.travel(&mut self.dice);
-                self.agenda.add(arrives, Event::Called(task));
+                let arrives = now + self.delay.sample(&mut self.random);
+                self.events.add(arrives, Event::Called(task));
             }
         }
     }
@@ -202,12 +202,12 @@ impl<'a> Course<'a> {
     fn call(&mut self, now: Duration, task: usize) {
         let outcome = self.target.call(now);
         self.row.count(now, now < self.down, &outcome);
-        let answered = now + self.hop.travel(&mut self.dice);
-        self.agenda.add(answered, Event::Answered(task, outcome));
+        let answered = now + self.delay.sample(&mut self.random);
+        self.events.add(answered, Event::Answered(task, outcome));
     }
 
     fn settle(&mut self, now: Duration, task: usize, outcome: &Outcome) {
-        let verdict = decide(&self.run_of(task), outcome, instant(now), &mut self.dice);
+        let verdict = decide(&self.run_of(task), outcome, instant(now), &mut self.random);
         self.apply(now, task, &verdict);
     }
 
@@ -215,7 +215,7 @@ impl<'a> Course<'a> {
         match verdict {
             Verdict::Retry(wait) => {
                 self.tasks[task].previous_wait = Some(*wait);
-                self.agenda.add(now + *wait, Event::Claimed(task));
+                self.events.add(now + *wait, Event::Claimed(task));
             }
             Verdict::Complete(_) => {
                 self.row.succeeded += 1;
@@ -224,8 +224,8 @@ impl<'a> Course<'a> {
             }
             Verdict::DeadLetter(Reason::BudgetExceeded) => self.row.lost_to_budget += 1,
             Verdict::DeadLetter(_) => self.row.lost_to_attempts += 1,
-            Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Wait(_) | Verdict::Release | Verdict::Cancel => {
-                unreachable!("no task here asks for {verdict:?}")
+            Verdict::Snooze(_) | Verdict::Hold(_) | Verdict::Wait(_) | Verdict::Release | Verdict::Cancel => {
+                unreachable!("a simulated task has no verdict {verdict:?}")
             }
         }
     }

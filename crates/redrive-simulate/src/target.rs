@@ -1,42 +1,43 @@
-//! A target that is down for a while and bears only so many calls afterwards.
+//! A target that is down for a while and has a limited capacity afterwards.
 
 use std::time::Duration;
 
-use redrive_core::{Failure, Fault, Outcome};
+use redrive_core::{Failure, FailureKind, Outcome};
 
-/// How a target answers: nothing while it is down, then as many calls as it bears.
+/// A simulated target: it does not answer while it is down, and refuses calls above its capacity afterwards (token bucket).
 #[derive(Debug, Clone)]
 pub struct Target {
     down_until: Duration,
     per_second: f64,
     burst: f64,
-    room: f64,
+    tokens: f64,
     filled_at: Duration,
 }
 
-/// What part of a second's calls a target takes at once.
+/// The share of the calls per second that the target accepts at once.
 const BURST: f64 = 0.1;
 
 impl Target {
-    /// Down from the beginning until `down_until`; then it bears `per_second` calls, a tenth of them at once.
+    /// A target that is down until `down_until`. Afterwards it accepts `per_second` calls per second, a tenth
+    /// of them at once.
     pub fn new(down_until: Duration, per_second: u32) -> Self {
         let per_second = f64::from(per_second.max(1));
         let burst = (per_second * BURST).max(1.0);
-        Self { down_until, per_second, burst, room: burst, filled_at: down_until }
+        Self { down_until, per_second, burst, tokens: burst, filled_at: down_until }
     }
 
-    /// Takes one call at `now`, which never goes back.
+    /// Answers a call at `now`. Times must not decrease.
     pub fn call(&mut self, now: Duration) -> Outcome {
         if now < self.down_until {
-            return Outcome::Fail(Failure::new(Fault::Connection, "nobody listens"));
+            return Outcome::Fail(Failure::new(FailureKind::Connection, "connection refused"));
         }
         let passed = now.saturating_sub(self.filled_at).as_secs_f64();
-        self.room = (self.room + passed * self.per_second).min(self.burst);
+        self.tokens = (self.tokens + passed * self.per_second).min(self.burst);
         self.filled_at = now;
-        if self.room < 1.0 {
-            return Outcome::Fail(Failure::new(Fault::Status(503), "too many calls"));
+        if self.tokens < 1.0 {
+            return Outcome::Fail(Failure::new(FailureKind::Status(503), "too many calls"));
         }
-        self.room -= 1.0;
+        self.tokens -= 1.0;
         Outcome::Done(None)
     }
 }
@@ -46,14 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_down_and_then_bears_what_it_is_told() {
+    fn a_target_is_down_and_then_accepts_its_capacity() {
         let ms = Duration::from_millis;
         let mut target = Target::new(ms(500), 100);
         let done = |target: &mut Target, from: u64, to: u64| {
             (from..to).filter(|at| matches!(target.call(ms(*at)), Outcome::Done(_))).count()
         };
         assert_eq!(done(&mut target, 0, 500), 0);
-        // A thousand calls in the first second: ten at once and then one in each ten.
+        // Of a thousand calls in the first second it accepts ten at once and then every tenth.
         assert!((109..=110).contains(&done(&mut target, 500, 1_500)));
     }
 }

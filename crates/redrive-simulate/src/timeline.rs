@@ -1,10 +1,10 @@
-//! Calls over time, counted in steps of equal length.
+//! The number of calls over time, in steps of equal length.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// How many calls came in each step.
+/// The number of calls in each step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
@@ -13,7 +13,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Nothing yet, in steps of `step_ms`.
+    /// An empty timeline with steps of `step_ms`.
     pub(crate) fn new(step_ms: u32) -> Self {
         Self { step_ms: step_ms.max(1), calls: Vec::new() }
     }
@@ -26,28 +26,28 @@ impl Timeline {
         self.calls[step] += 1.0;
     }
 
-    /// The mean over so many trials that were counted into one.
-    pub(crate) fn over(mut self, trials: u32) -> Self {
+    /// Divides the counts by the number of trials that were added up.
+    pub(crate) fn mean_of(mut self, trials: u32) -> Self {
         self.calls.iter_mut().for_each(|calls| *calls /= f64::from(trials.max(1)));
         self
     }
 
-    /// How long a step is.
+    /// The length of a step.
     pub fn step_ms(&self) -> u32 {
         self.step_ms
     }
 
-    /// Calls in each step, from the beginning.
+    /// The calls in each step, from the start.
     pub fn calls(&self) -> &[f64] {
         &self.calls
     }
 
-    /// All calls.
+    /// The sum of all calls.
     pub fn sum(&self) -> f64 {
         self.calls.iter().sum()
     }
 
-    /// The most calls in one step that begins at `from` or later.
+    /// The most calls in one step that starts at `from` or later.
     pub fn peak_from(&self, from: Duration) -> f64 {
         let first = from.as_millis().div_ceil(u128::from(self.step_ms));
         let later = self.calls.iter().skip(usize::try_from(first).unwrap_or(usize::MAX));

@@ -1,11 +1,11 @@
-//! Where on an axis a figure stands, and which figures an axis names.
+//! The scale of an axis: heights of values, and the labels.
 
-/// How figures become heights.
+/// How an axis maps values to heights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Twice the figure is twice the height.
+    /// Linear.
     Linear,
-    /// Ten times the figure is one step more; what is below one is nothing.
+    /// Logarithmic, to base ten. Values below one have no height.
     Logarithmic,
 }
 
@@ -14,30 +14,30 @@ impl Scale {
     pub(super) fn height(self, value: f64, highest: f64) -> f64 {
         let part = match self {
             Self::Linear => value / highest,
-            // One call is to be seen, so the axis begins below it.
+            // The axis starts below one, so that a single call is visible.
             Self::Logarithmic if value < 1.0 => 0.0,
             Self::Logarithmic => (value.log10() + LOWEST_DECADE) / (highest.log10() + LOWEST_DECADE),
         };
         if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// The least figure that an axis names.
-    pub(super) fn foot(self) -> f64 {
+    /// The lowest label of an axis.
+    pub(super) fn lowest_label(self) -> f64 {
         match self {
             Self::Linear => 0.0,
             Self::Logarithmic => 1.0,
         }
     }
 
-    /// What a legend says of it.
-    pub(super) fn said(self) -> &'static str {
+    /// The text that a legend adds for this scale.
+    pub(super) fn legend(self) -> &'static str {
         match self {
             Self::Linear => "",
-            Self::Logarithmic => ", by powers of ten",
+            Self::Logarithmic => " (logarithmic)",
         }
     }
 
-    /// The end of an axis that holds `highest`, and the figures that it names.
+    /// The end of an axis that contains `highest`, and its labels.
     pub(super) fn axis(self, highest: f64) -> (f64, Vec<f64>) {
         match self {
             Self::Linear => {
@@ -47,17 +47,17 @@ impl Scale {
             }
             Self::Logarithmic => {
                 let decades = highest.max(10.0).log10().ceil();
-                let names = (0..=decades as i32).map(|decade| 10f64.powi(decade)).collect();
-                (10f64.powf(decades), names)
+                let labels = (0..=decades as i32).map(|decade| 10f64.powi(decade)).collect();
+                (10f64.powf(decades), labels)
             }
         }
     }
 }
 
-/// How far below one a logarithmic axis begins, in decades.
+/// How far below one a logarithmic axis starts, in decades.
 const LOWEST_DECADE: f64 = 0.3;
 
-/// The smallest of 1, 2, 5, 10, 20 … that is not below `least`.
+/// The smallest number of 1, 2, 5, 10, 20 … that is at least `least`.
 pub(super) fn nice(least: f64) -> f64 {
     let decade = 10f64.powf(least.max(f64::MIN_POSITIVE).log10().floor());
     let factors = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * decade);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_hold_their_figures_and_name_round_ones() {
+    fn axes_contain_their_values_and_have_round_labels() {
         assert_eq!(Scale::Linear.axis(97.0), (100.0, vec![0.0, 50.0, 100.0]));
         assert_eq!(Scale::Linear.axis(0.0).0, 1.0);
         assert_eq!(Scale::Logarithmic.axis(9_999.0).0, 10_000.0);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_are_between_nothing_and_all() {
+    fn heights_are_between_zero_and_one() {
         assert_eq!(Scale::Linear.height(5.0, 10.0), 0.5);
         assert_eq!(Scale::Linear.height(5.0, 0.0), 0.0);
         assert_eq!(Scale::Logarithmic.height(0.2, 100.0), 0.0);

@@ -1,11 +1,11 @@
-//! The parts of a picture: a frame that follows light and dark, text, lines.
+//! The elements of an SVG image: a page that follows light and dark themes, text, lines.
 
 use std::fmt::Write as _;
 
-/// Colours that people who see few of them can tell apart, in the order of the contenders.
+/// The number of colours. People with colour blindness can distinguish them.
 pub(super) const COLOURS: usize = 7;
 
-/// A picture under construction.
+/// An SVG image under construction.
 pub(super) struct Picture {
     width: f64,
     height: f64,
@@ -13,7 +13,7 @@ pub(super) struct Picture {
     body: String,
 }
 
-/// Which side of a text stands at its point.
+/// The point of a text that is placed at its coordinates.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Start,
@@ -23,7 +23,7 @@ pub(super) enum Side {
 
 impl Picture {
     pub(super) fn new(width: f64, height: f64, title: &str) -> Self {
-        Self { width, height, title: escaped(title), body: String::new() }
+        Self { width, height, title: escape(title), body: String::new() }
     }
 
     pub(super) fn text(&mut self, x: f64, y: f64, side: Side, class: &str, text: &str) {
@@ -32,7 +32,7 @@ impl Picture {
             Side::Middle => "middle",
             Side::End => "end",
         };
-        let text = escaped(text);
+        let text = escape(text);
         let _ = writeln!(
             self.body,
             r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" class="{class}">{text}</text>"#
@@ -64,7 +64,7 @@ impl Picture {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -1,17 +1,16 @@
-//! The published experiment comes out as it was published.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+//! The contention experiment reproduces the published results.
 
-use redrive_simulate::Contention;
+use redrive_simulate::ContentionExperiment;
 use redrive_simulate::contention::Report;
 
 const SEEDS: u64 = 8;
 const TRIALS: u32 = 20;
 
 fn run(clients: u32, seed: u64) -> Report {
-    Contention { clients, trials: TRIALS, seed, ..Contention::default() }.run().unwrap()
+    ContentionExperiment { clients, trials: TRIALS, seed, ..ContentionExperiment::default() }.run().unwrap()
 }
 
-/// Mean and standard deviation over seeds of a figure of one contender.
+/// Mean and standard deviation of a result of one policy, over several seeds.
 fn over_seeds(reports: &[Report], jitter: &str, figure: fn(&Report, &str) -> f64) -> (f64, f64) {
     let all: Vec<f64> = reports.iter().map(|report| figure(report, jitter)).collect();
     let mean = all.iter().sum::<f64>() / all.len() as f64;
@@ -27,8 +26,8 @@ fn completion(report: &Report, jitter: &str) -> f64 {
     report.rows.iter().find(|row| row.jitter == jitter).unwrap().mean_completion_ms
 }
 
-/// What an independent program in Python gave that follows `backoff_simulator.py` of the published experiment: the mean
-/// and the standard deviation of one trial, 200 trials with 100 clients.
+/// The results of an independent Python program that follows `backoff_simulator.py` of the published experiment: mean and standard
+/// deviation of one trial, from 200 trials with 100 clients.
 const PUBLISHED: [(&str, [f64; 2], [f64; 2]); 5] = [
     ("none", [2_424.1, 30.7], [2_028.3, 43.5]),
     ("exponential", [1_855.4, 57.2], [63_268.8, 3_556.7]),
@@ -38,28 +37,32 @@ const PUBLISHED: [(&str, [f64; 2], [f64; 2]); 5] = [
 ];
 
 #[test]
-fn means_are_those_of_an_independent_program() {
-    let report = Contention::default().run().unwrap();
+fn means_agree_with_an_independent_program() {
+    let report = ContentionExperiment::default().run().unwrap();
     for (jitter, [calls_mean, calls_deviation], [time_mean, time_deviation]) in PUBLISHED {
-        // Both are means, of 200 and of 100 trials: four standard errors of their difference.
+        // Four standard errors of the difference of two means, of 200 and of 100 trials.
         let error = |deviation: f64| 4.0 * deviation * (1.0f64 / 200.0 + 1.0 / 100.0).sqrt();
-        let off = (calls(&report, jitter) - calls_mean).abs();
-        assert!(off <= error(calls_deviation), "{jitter}: {off} calls off");
-        // Ours draws below the cap where the published one cuts at it, so that its longest waits are shorter.
-        let cut = if jitter == "decorrelated" { 0.12 * time_mean } else { 0.0 };
-        let off = (completion(&report, jitter) - time_mean).abs();
-        assert!(off <= error(time_deviation) + cut, "{jitter}: {off} ms off");
+        let difference = (calls(&report, jitter) - calls_mean).abs();
+        assert!(difference <= error(calls_deviation), "{jitter}: the mean differs by {difference} calls");
+        // Decorrelated jitter here draws a value below the cap. The published version draws a larger value and cuts it at the cap, so
+        // its longest waits are longer.
+        let tolerance = if jitter == "decorrelated" { 0.12 * time_mean } else { 0.0 };
+        let difference = (completion(&report, jitter) - time_mean).abs();
+        assert!(
+            difference <= error(time_deviation) + tolerance,
+            "{jitter}: the mean differs by {difference} ms"
+        );
     }
 }
 
 #[test]
-fn jitter_does_the_least_work_and_no_backoff_by_far_the_most() {
+fn jitter_causes_the_fewest_calls_and_no_backoff_by_far_the_most() {
     let reports: Vec<Report> = (1..=SEEDS).map(|seed| run(100, seed)).collect();
-    let ahead = |less: &str, more: &str, figure: fn(&Report, &str) -> f64| {
+    let assert_less = |less: &str, more: &str, figure: fn(&Report, &str) -> f64| {
         let (low, low_deviation) = over_seeds(&reports, less, figure);
         let (high, high_deviation) = over_seeds(&reports, more, figure);
-        let apart = 4.0 * low_deviation.hypot(high_deviation);
-        assert!(low + apart < high, "{less} {low} ± {low_deviation}, {more} {high} ± {high_deviation}");
+        let margin = 4.0 * low_deviation.hypot(high_deviation);
+        assert!(low + margin < high, "{less} {low} ± {low_deviation}, {more} {high} ± {high_deviation}");
     };
     for [less, more] in [
         ["full", "decorrelated"],
@@ -67,48 +70,50 @@ fn jitter_does_the_least_work_and_no_backoff_by_far_the_most() {
         ["decorrelated", "exponential"],
         ["exponential", "none"],
     ] {
-        ahead(less, more, calls);
+        assert_less(less, more, calls);
     }
     for [less, more] in
         [["none", "decorrelated"], ["full", "equal"], ["decorrelated", "equal"], ["equal", "exponential"]]
     {
-        ahead(less, more, completion);
+        assert_less(less, more, completion);
     }
     assert!(over_seeds(&reports, "none", calls).0 > 3.0 * over_seeds(&reports, "full", calls).0);
 }
 
 #[test]
-fn work_without_backoff_grows_with_the_square_and_with_jitter_hardly_more_than_in_line() {
-    let power = |jitter: &str| {
+fn calls_grow_quadratically_without_backoff_and_almost_linearly_with_jitter() {
+    let exponent = |jitter: &str| {
         let at = |clients| {
             let reports: Vec<Report> = (1..=SEEDS).map(|seed| run(clients, seed)).collect();
             over_seeds(&reports, jitter, calls).0
         };
         (at(160) / at(40)).log2() / 2.0
     };
-    let (none, full) = (power("none"), power("full"));
-    assert!((1.8..=2.1).contains(&none), "calls grow with clients to the {none}");
-    assert!((1.0..=1.35).contains(&full), "calls grow with clients to the {full}");
+    let (none, full) = (exponent("none"), exponent("full"));
+    assert!((1.8..=2.1).contains(&none), "calls grow with the number of clients to the power of {none}");
+    assert!((1.0..=1.35).contains(&full), "calls grow with the number of clients to the power of {full}");
 }
 
 #[test]
-fn a_seed_gives_the_same_figures_again_and_another_seed_others() {
+fn the_same_seed_gives_the_same_results() {
     let (one, again, other) = (run(20, 7), run(20, 7), run(20, 8));
     assert_eq!(one, again);
     assert_ne!(calls(&one, "full"), calls(&other, "full"));
     // A row is the same whether it is run alone or among others.
-    let sweep = Contention { trials: TRIALS, seed: 7, ..Contention::default() }.sweep([10, 20]).unwrap();
-    assert_eq!(sweep.of("full", 20), one.of("full", 20));
+    let sweep = ContentionExperiment { trials: TRIALS, seed: 7, ..ContentionExperiment::default() }
+        .sweep([10, 20])
+        .unwrap();
+    assert_eq!(sweep.row("full", 20), one.row("full", 20));
 }
 
 #[test]
-fn every_write_is_counted_where_it_happens() {
+fn every_write_is_counted_at_its_time() {
     let report = run(20, 3);
     for row in &report.rows {
         assert!((row.writes.sum() - row.mean_write_calls).abs() < 1e-9, "{}", row.jitter);
-        // Each client writes at least once, and is refused at most once for each other client.
+        // Each client writes at least once, and fails at most once for each other client.
         assert!((20.0..=400.0).contains(&row.mean_write_calls), "{row:?}");
-        // No write arrives before a read and its answer, and the last one is answered by a hop.
+        // No write arrives before a read and its answer, and the answer to the last write takes one network delay.
         assert_eq!(row.writes.calls()[0], 0.0, "{}", row.jitter);
         let last = row.writes.calls().len() as f64 * f64::from(row.writes.step_ms());
         assert!(row.mean_completion_ms <= last + 50.0, "{}", row.jitter);
@@ -116,7 +121,7 @@ fn every_write_is_counted_where_it_happens() {
 }
 
 #[test]
-fn one_client_meets_nobody() {
+fn a_single_client_writes_once() {
     for row in &run(1, 1).rows {
         assert_eq!(row.mean_write_calls, 1.0, "{}", row.jitter);
     }
