@@ -1,10 +1,10 @@
-//! Five checks over a history and the store it left behind: what must hold whatever crashed meanwhile.
+//! Five checks over a history and the final state of its store. They must hold after any crash.
 //!
-//! They look at epochs rather than at the order in which answers were noted down, and bear answers that nobody saw, so
-//! that histories of several processes that were killed can be checked too. An id must not come back after its job was
-//! removed: its epochs would start again.
+//! They compare epochs, not the order in which answers were recorded, and allow for answers that were lost. So they
+//! also work for the histories of several processes that were killed. An id must not be used again after its job was
+//! deleted, because its epochs would start again.
 
-mod end;
+mod final_state;
 mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use redrive_core::{Epoch, Job, JobId, State};
 
-pub use end::End;
+pub use final_state::FinalState;
 
-use crate::history::{By, Happening, History};
+use crate::history::{History, HistoryEvent, LeaseSource};
 use timeline::Timeline;
 
 /// A guarantee that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The check that noticed.
+    /// The check that failed.
     pub check: &'static str,
-    /// The job that it is about, where it is about one.
+    /// The job that violates it. None if the violation concerns several jobs.
     pub job: Option<JobId>,
     /// What was wrong.
     pub detail: String,
@@ -51,28 +51,28 @@ pub const STALE_SHUT_OUT: &str = "STALE-SHUT-OUT";
 /// The name of [`no_wedge`].
 pub const NO_WEDGE: &str = "NO-WEDGE";
 
-/// Runs all five and returns the first that did not hold.
-pub fn check_all(history: &History, end: &End, patience: Duration) -> Result<(), Violation> {
-    violations(history, end, patience).into_iter().next().map_or(Ok(()), Err)
+/// Runs all five checks and returns the first violation.
+pub fn check_all(history: &History, end: &FinalState, late_max: Duration) -> Result<(), Violation> {
+    violations(history, end, late_max).into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Runs all five and returns what did not hold; `patience` is how late a lease or a due job may be at the end.
-pub fn violations(history: &History, end: &End, patience: Duration) -> Vec<Violation> {
+/// Runs all five checks and returns the violations. `late_max` is how late a lease or a due job may be at the end.
+pub fn violations(history: &History, end: &FinalState, late_max: Duration) -> Vec<Violation> {
     let checks = [
         nothing_lost(history, end),
         attempts_bounded(history, end),
         one_outcome(history, end),
         stale_shut_out(history, end),
-        no_wedge(end, patience),
+        no_wedge(end, late_max),
     ];
     checks.into_iter().filter_map(Result::err).collect()
 }
 
-/// NOTHING-LOST: every acknowledged job is there, or has ended and was removed; every log entry that was acknowledged
-/// is in the log of its job.
-pub fn nothing_lost(history: &History, end: &End) -> Result<(), Violation> {
-    let (timelines, removals) = read(history);
-    let (there, gone): (Vec<&Timeline>, Vec<&Timeline>) =
+/// NOTHING-LOST: every acknowledged job exists, or has ended and was deleted; every acknowledged log entry is in the
+/// log of its job.
+pub fn nothing_lost(history: &History, end: &FinalState) -> Result<(), Violation> {
+    let (timelines, removals) = group_by_job(history);
+    let (existing, gone): (Vec<&Timeline>, Vec<&Timeline>) =
         timelines.values().partition(|job| end.jobs.contains_key(&job.id));
     if let Some(job) = gone.iter().find(|job| job.acknowledged && !job.may_be_removed()) {
         return violation(NOTHING_LOST, job.id, "was acknowledged and is gone without having ended");
@@ -81,7 +81,7 @@ pub fn nothing_lost(history: &History, end: &End) -> Result<(), Violation> {
         let detail = format!("{} jobs are gone, {removals} were removed", gone.len());
         return Err(Violation { check: NOTHING_LOST, job: None, detail });
     }
-    for job in there {
+    for job in existing {
         let kept = end.logs.get(&job.id);
         if let Some(epoch) = job.logged().find(|epoch| !kept.is_some_and(|log| log.contains(epoch))) {
             return violation(NOTHING_LOST, job.id, format!("has lost its log entry of epoch {epoch}"));
@@ -90,12 +90,12 @@ pub fn nothing_lost(history: &History, end: &End) -> Result<(), Violation> {
     Ok(())
 }
 
-/// ATTEMPTS-BOUNDED: each claim charges one attempt on top of those before and a reclaim none, a handler starts once
-/// under a claim, and no run starts more attempts than its policy allows, those apart that were given back.
-pub fn attempts_bounded(history: &History, end: &End) -> Result<(), Violation> {
-    for job in read(history).0.values() {
-        charged_each_time(job)?;
-        started_once(job)?;
+/// ATTEMPTS-BOUNDED: each claim charges one attempt and a reclaim none, a handler starts once under a claim, and no run
+/// starts more attempts than its policy allows, apart from refunded ones.
+pub fn attempts_bounded(history: &History, end: &FinalState) -> Result<(), Violation> {
+    for job in group_by_job(history).0.values() {
+        check_charged_attempts(job)?;
+        check_handler_starts(job)?;
         for (run, started) in job.attempts_by_run() {
             let most = end.max_attempts.get(&started.policy).copied().unwrap_or(u32::MAX);
             if started.count > most {
@@ -107,11 +107,11 @@ pub fn attempts_bounded(history: &History, end: &End) -> Result<(), Violation> {
     Ok(())
 }
 
-/// ONE-OUTCOME: a run ends once, nothing of it is leased after that, and the row says what the end was.
-pub fn one_outcome(history: &History, end: &End) -> Result<(), Violation> {
-    for job in read(history).0.values() {
+/// ONE-OUTCOME: a run ends once, is not leased after that, and the row has the state in which it ended.
+pub fn one_outcome(history: &History, end: &FinalState) -> Result<(), Violation> {
+    for job in group_by_job(history).0.values() {
         let row = end.jobs.get(&job.id);
-        for (run, (last, state)) in ends(job)? {
+        for (run, (last, state)) in run_ends(job)? {
             let later = job.leases.range(last + 1..).find(|(_, lease)| lease.run == run);
             if let Some((epoch, _)) = later {
                 return violation(
@@ -131,11 +131,12 @@ pub fn one_outcome(history: &History, end: &End) -> Result<(), Violation> {
     Ok(())
 }
 
-/// STALE-SHUT-OUT: no two holders share an epoch, a lease settles once, and one that was taken over settles never.
-pub fn stale_shut_out(history: &History, end: &End) -> Result<(), Violation> {
-    for job in read(history).0.values() {
+/// STALE-SHUT-OUT: no two leases share an epoch, a lease settles at most once, and a lease that was reclaimed never
+/// settles.
+pub fn stale_shut_out(history: &History, end: &FinalState) -> Result<(), Violation> {
+    for job in group_by_job(history).0.values() {
         if let Some(epoch) = job.leased_twice.first() {
-            return violation(STALE_SHUT_OUT, job.id, format!("epoch {epoch} was handed out twice"));
+            return violation(STALE_SHUT_OUT, job.id, format!("epoch {epoch} was granted twice"));
         }
         let mut settled = BTreeSet::new();
         for epoch in job.settlements.iter().map(|settlement| settlement.lease.epoch) {
@@ -143,27 +144,28 @@ pub fn stale_shut_out(history: &History, end: &End) -> Result<(), Violation> {
                 return violation(STALE_SHUT_OUT, job.id, format!("epoch {epoch} was settled twice"));
             }
             if !job.leases.contains_key(&epoch) {
-                return violation(STALE_SHUT_OUT, job.id, format!("epoch {epoch} settled, never handed out"));
-            }
-            if job.leases.get(&(epoch + 1)).is_some_and(|next| next.by == By::Reclaim) {
                 return violation(
                     STALE_SHUT_OUT,
                     job.id,
-                    format!("epoch {epoch} was taken over and settled"),
+                    format!("epoch {epoch} was settled but never granted"),
                 );
             }
+            if job.leases.get(&(epoch + 1)).is_some_and(|next| next.source == LeaseSource::Reclaim) {
+                return violation(STALE_SHUT_OUT, job.id, format!("epoch {epoch} was reclaimed and settled"));
+            }
         }
-        behind(job, end.jobs.get(&job.id))?;
+        check_row_epoch(job, end.jobs.get(&job.id))?;
     }
     Ok(())
 }
 
-/// NO-WEDGE: at the end no lease has run out, and no job outside a paused queue has been due, for longer than `patience`.
-pub fn no_wedge(end: &End, patience: Duration) -> Result<(), Violation> {
-    let latest = end.now.before(patience);
+/// NO-WEDGE: at the end, no lease has been expired and no job outside a paused queue has been due for longer than
+/// `late_max`.
+pub fn no_wedge(end: &FinalState, late_max: Duration) -> Result<(), Violation> {
+    let latest = end.now.before(late_max);
     for job in end.jobs.values() {
         if job.state == State::Running && job.lease_until.is_none_or(|until| until < latest) {
-            return violation(NO_WEDGE, job.id, "is running, its lease is over, and nobody takes it over");
+            return violation(NO_WEDGE, job.id, "is running under an expired lease, and nobody reclaims it");
         }
         if job.state.is_claimable() && job.next_run_at < latest && !end.is_paused(&job.queue) {
             return violation(NO_WEDGE, job.id, format!("is {} and due, and nobody claims it", job.state));
@@ -172,7 +174,7 @@ pub fn no_wedge(end: &End, patience: Duration) -> Result<(), Violation> {
     Ok(())
 }
 
-fn charged_each_time(job: &Timeline) -> Result<(), Violation> {
+fn check_charged_attempts(job: &Timeline) -> Result<(), Violation> {
     for (epoch, lease) in &job.leases {
         let charged = lease.attempt;
         let expected = job.expected_attempt(*epoch).unwrap_or(charged);
@@ -184,10 +186,10 @@ fn charged_each_time(job: &Timeline) -> Result<(), Violation> {
     Ok(())
 }
 
-fn started_once(job: &Timeline) -> Result<(), Violation> {
+fn check_handler_starts(job: &Timeline) -> Result<(), Violation> {
     let mut started = BTreeSet::new();
     for epoch in job.started.iter().map(|lease| lease.epoch) {
-        let claimed = job.leases.get(&epoch).is_none_or(|lease| lease.by == By::Claim);
+        let claimed = job.leases.get(&epoch).is_none_or(|lease| lease.source == LeaseSource::Claim);
         if !claimed || !started.insert(epoch) {
             let detail = format!("a handler started under epoch {epoch} again, or without a claim");
             return violation(ATTEMPTS_BOUNDED, job.id, detail);
@@ -196,8 +198,8 @@ fn started_once(job: &Timeline) -> Result<(), Violation> {
     Ok(())
 }
 
-/// How each run ended, by which epoch; twice is a violation.
-fn ends(job: &Timeline) -> Result<BTreeMap<u32, (Epoch, State)>, Violation> {
+/// The epoch and the state in which each run ended. A run that ended twice is a violation.
+fn run_ends(job: &Timeline) -> Result<BTreeMap<u32, (Epoch, State)>, Violation> {
     let mut ends: BTreeMap<u32, (Epoch, State)> = BTreeMap::new();
     for settlement in job.settlements.iter().filter(|settlement| settlement.led_to.is_final()) {
         let (epoch, state) = (settlement.lease.epoch, settlement.led_to);
@@ -210,10 +212,10 @@ fn ends(job: &Timeline) -> Result<BTreeMap<u32, (Epoch, State)>, Violation> {
     Ok(ends)
 }
 
-fn behind(job: &Timeline, row: Option<&Job>) -> Result<(), Violation> {
+fn check_row_epoch(job: &Timeline, row: Option<&Job>) -> Result<(), Violation> {
     let newest = job.leases.keys().next_back().copied().unwrap_or(0);
     if let Some(row) = row.filter(|row| row.epoch < newest) {
-        let detail = format!("epoch {newest} was handed out, the row is at {}", row.epoch);
+        let detail = format!("epoch {newest} was granted, the row is at {}", row.epoch);
         return violation(STALE_SHUT_OUT, job.id, detail);
     }
     Ok(())
@@ -223,19 +225,19 @@ fn violation(check: &'static str, job: JobId, detail: impl Into<String>) -> Resu
     Err(Violation { check, job: Some(job), detail: detail.into() })
 }
 
-/// The history job by job, and how many jobs were removed.
-fn read(history: &History) -> (BTreeMap<JobId, Timeline>, usize) {
+/// Groups the events by job, and counts the jobs that were deleted.
+fn group_by_job(history: &History) -> (BTreeMap<JobId, Timeline>, usize) {
     let mut timelines: BTreeMap<JobId, Timeline> = BTreeMap::new();
     let mut removals = 0;
-    for (_, happening) in history.all() {
-        if let Happening::Pruned(count) = happening {
+    for (_, event) in history.all() {
+        if let HistoryEvent::Pruned(count) = event {
             removals += count;
         }
-        if let Happening::Discarded(_) = happening {
+        if let HistoryEvent::Discarded(_) = event {
             removals += 1;
         }
-        if let Some(id) = happening.job() {
-            timelines.entry(id).or_insert_with(|| Timeline::new(id)).add(happening);
+        if let Some(id) = event.job() {
+            timelines.entry(id).or_insert_with(|| Timeline::new(id)).add(event);
         }
     }
     (timelines, removals)

@@ -1,4 +1,4 @@
-//! The conformance suite: what every store must do, one small named behaviour at a time.
+//! The conformance suite: the behaviours that every store must have, each with a name.
 
 mod attempts;
 mod cancel;
@@ -7,6 +7,7 @@ mod claim;
 mod discard;
 mod enqueue;
 mod extend;
+mod fixture;
 mod follow_ups;
 mod get;
 mod limits;
@@ -20,7 +21,6 @@ mod resume;
 mod run_now;
 mod settle;
 mod signals;
-mod stage;
 mod stats;
 mod steps;
 mod transfer;
@@ -41,17 +41,17 @@ use std::time::Duration;
 use redrive_core::store::Backend;
 
 use crate::clock::ManualClock;
-use stage::Stage;
+use fixture::StoreFixture;
 
-/// Narrows [`exercise`] to the behaviours whose `chapter::name` contains its value.
+/// The environment variable that limits [`exercise`] to the behaviours whose `chapter::name` contains its value.
 pub const ONLY: &str = "REDRIVE_EXERCISE";
 
-/// How long one behaviour may take before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one behaviour may take before it counts as failed.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Runs every behaviour on a fresh store each and panics with the list of those that failed.
+/// Runs every behaviour, each on a new store, and panics with the list of those that failed.
 ///
-/// `open` makes an empty store that lives by the clock it is given. Run it on a runtime whose time is not paused.
+/// `open` creates an empty store that uses the given clock. The time of the runtime must not be paused.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -76,13 +76,13 @@ where
     Fut: Future<Output = S>,
     S: Backend + 'static,
 {
-    let broken = broken(only, open).await;
-    let list: Vec<String> = broken.iter().map(Broken::to_string).collect();
-    assert!(broken.is_empty(), "{} behaviours failed:\n{}", broken.len(), list.join("\n"));
+    let failed = failed_behaviours(only, open).await;
+    let list: Vec<String> = failed.iter().map(FailedBehaviour::to_string).collect();
+    assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), list.join("\n"));
 }
 
 /// Runs the behaviours whose `chapter::name` contains `only`, and returns those that failed.
-pub async fn broken<S, F, Fut>(only: &str, open: F) -> Vec<Broken>
+pub async fn failed_behaviours<S, F, Fut>(only: &str, open: F) -> Vec<FailedBehaviour>
 where
     F: Fn(ManualClock) -> Fut,
     Fut: Future<Output = S>,
@@ -93,19 +93,19 @@ where
         !chosen.is_empty(),
         "no behaviour contains {only:?}; see redrive_testkit::exercise::behaviours()"
     );
-    let mut broken = Vec::new();
+    let mut failed = Vec::new();
     for behaviour in chosen {
-        let attempt = async {
+        let run = async {
             let clock = ManualClock::new();
             let store = Arc::new(open(clock.clone()).await);
-            (behaviour.run)(Stage::new(store, clock)).await;
+            (behaviour.run)(StoreFixture::new(store, clock)).await;
         };
-        if let Err(message) = watched(attempt).await {
+        if let Err(message) = run_with_timeout(run).await {
             let behaviour = behaviour.full_name();
-            broken.push(Broken { behaviour, message });
+            failed.push(FailedBehaviour { behaviour, message });
         }
     }
-    broken
+    failed
 }
 
 /// The `chapter::name` of every behaviour, in the order in which they run.
@@ -113,26 +113,26 @@ pub fn behaviours() -> Vec<String> {
     all().map(Behaviour::full_name).collect()
 }
 
-/// A behaviour that a store does not have.
+/// A behaviour that failed on a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct FailedBehaviour {
     /// Its `chapter::name`.
     pub behaviour: String,
     /// What went wrong.
     pub message: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for FailedBehaviour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {}: {}", self.behaviour, self.message)
     }
 }
 
-/// One thing that a store must do.
+/// One behaviour that a store must have.
 struct Behaviour {
     chapter: &'static str,
     name: &'static str,
-    run: fn(Stage) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+    run: fn(StoreFixture) -> Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Behaviour {
@@ -147,7 +147,7 @@ macro_rules! chapter {
         pub(super) const BEHAVIOURS: &[crate::exercise::Behaviour] = &[$(crate::exercise::Behaviour {
             chapter: $chapter,
             name: stringify!($behaviour),
-            run: |stage| Box::pin($behaviour(stage)),
+            run: |fixture| Box::pin($behaviour(fixture)),
         }),+];
     };
 }
@@ -187,19 +187,19 @@ fn all() -> impl Iterator<Item = &'static Behaviour> {
     .flatten()
 }
 
-/// Turns a panic or a hang into a message, so that one broken behaviour does not hide the others.
-async fn watched(attempt: impl Future<Output = ()>) -> Result<(), String> {
-    match tokio::time::timeout(PATIENCE, caught(attempt)).await {
+/// Turns a panic or a timeout into a message, so that one failed behaviour does not hide the others.
+async fn run_with_timeout(run: impl Future<Output = ()>) -> Result<(), String> {
+    match tokio::time::timeout(WAIT_MAX, catch_panic(run)).await {
         Ok(result) => result,
-        Err(_) => Err(format!("still not done after {PATIENCE:?}")),
+        Err(_) => Err(format!("did not end within {WAIT_MAX:?}")),
     }
 }
 
-async fn caught(attempt: impl Future<Output = ()>) -> Result<(), String> {
-    let mut attempt = pin!(attempt);
+async fn catch_panic(run: impl Future<Output = ()>) -> Result<(), String> {
+    let mut run = pin!(run);
     poll_fn(|cx| {
-        // A store is dropped after a panic and never looked at again, so nothing broken is seen.
-        match catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx))) {
+        // The store is dropped after a panic, so that no code can see a broken invariant.
+        match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
             Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
             Ok(Poll::Pending) => Poll::Pending,
             Err(panic) => Poll::Ready(Err(message(panic.as_ref()))),

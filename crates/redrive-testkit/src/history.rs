@@ -1,4 +1,4 @@
-//! What a store answered, in order: the evidence that the checks look at.
+//! The history of a store: what it answered, in order. The checks read it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
@@ -12,33 +12,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::START;
 
-/// One thing that a store said has happened.
+/// One event that a store confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Happening {
-    /// An enqueue was acknowledged: the job is new, or was there before.
+pub enum HistoryEvent {
+    /// An enqueue was acknowledged, for a new job or an existing one.
     Acknowledged(JobId),
-    /// A worker was given a lease.
-    Leased(Leased),
+    /// A worker got a lease.
+    Leased(GrantedLease),
     /// A handler began its work under a lease.
     Started(Lease),
     /// A settlement took effect.
-    Settled(Settlement),
-    /// A settlement was refused, since the lease was lost.
-    ShutOut(Lease),
+    Settled(SettledAttempt),
+    /// A settlement was rejected because the lease was lost.
+    LeaseLost(Lease),
     /// A job that was not running was cancelled.
     Cancelled(JobId),
-    /// The end of a running job was asked for.
+    /// A cancel of a running job was requested.
     CancelRequested(JobId),
-    /// A dead job was given a fresh run.
+    /// A dead job got a new run.
     Redriven(JobId),
-    /// A dead job was removed.
+    /// A dead job was discarded.
     Discarded(JobId),
-    /// So many ended jobs were removed.
+    /// This number of ended jobs was pruned.
     Pruned(usize),
 }
 
-impl Happening {
-    /// The job it is about, if it is about one.
+impl HistoryEvent {
+    /// The job of the event, if it has a single one.
     pub fn job(&self) -> Option<JobId> {
         match self {
             Self::Acknowledged(id)
@@ -48,80 +48,80 @@ impl Happening {
             | Self::Discarded(id) => Some(*id),
             Self::Leased(leased) => Some(leased.lease.id),
             Self::Settled(settlement) => Some(settlement.lease.id),
-            Self::Started(lease) | Self::ShutOut(lease) => Some(lease.id),
+            Self::Started(lease) | Self::LeaseLost(lease) => Some(lease.id),
             Self::Pruned(_) => None,
         }
     }
 }
 
-/// A lease as it was handed out.
+/// A lease that a worker got.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Leased {
+pub struct GrantedLease {
     /// The lease.
     pub lease: Lease,
-    /// By which verb.
-    pub by: By,
-    /// Whose attempt it is: after a reclaim that of the worker that was lost.
+    /// The call that granted it.
+    pub source: LeaseSource,
+    /// The worker of the attempt; after a reclaim, the worker that lost the lease.
     pub worker: Option<WorkerId>,
-    /// The run.
+    /// The number of the run.
     pub run: u32,
-    /// The attempt, as charged.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// The policy that bounds the attempts.
+    /// The policy that limits the attempts.
     pub policy: PolicyRef,
 }
 
-/// How a lease came about.
+/// The call that granted a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum By {
-    /// By a claim, which charges an attempt.
+pub enum LeaseSource {
+    /// A claim, which charges an attempt.
     Claim,
-    /// By a reclaim, which does not.
+    /// A reclaim, which charges none.
     Reclaim,
 }
 
 /// A settlement that took effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Settlement {
-    /// Under which lease.
+pub struct SettledAttempt {
+    /// The lease under which it was settled.
     pub lease: Lease,
     /// The state it led to.
     pub led_to: State,
-    /// Attempts given back.
+    /// Refunded attempts.
     pub refund: u32,
-    /// Whether it came with a log entry.
+    /// Whether the settlement had a log entry.
     pub logged: bool,
 }
 
-/// Everything that has happened, with the time of each. Clones share it.
+/// All events, each with its time. Clones share them.
 #[derive(Debug, Clone)]
 pub struct History {
-    happenings: Arc<Mutex<Vec<(Timestamp, Happening)>>>,
+    events: Arc<Mutex<Vec<(Timestamp, HistoryEvent)>>>,
     clock: Arc<dyn Clock>,
     journal: Option<Arc<File>>,
 }
 
 impl History {
-    /// An empty history whose times are `clock`'s.
+    /// An empty history that takes its times from `clock`.
     pub fn new(clock: impl Clock + 'static) -> Self {
-        Self { happenings: Arc::default(), clock: Arc::new(clock), journal: None }
+        Self { events: Arc::default(), clock: Arc::new(clock), journal: None }
     }
 
-    /// A history that goes on in a file, a line for each happening, so that it survives the death of its process.
-    pub fn journalled(path: &Path, clock: impl Clock + 'static) -> std::io::Result<Self> {
+    /// A history that continues in a file, one line for each event, so that it survives the end of its process.
+    pub fn with_journal(path: &Path, clock: impl Clock + 'static) -> std::io::Result<Self> {
         let mut history = Self::new(clock);
-        *history.happenings.lock().unwrap_or_else(PoisonError::into_inner) = read_journal(path)?;
+        *history.events.lock().unwrap_or_else(PoisonError::into_inner) = read_journal(path)?;
         let mut journal = File::options().create(true).append(true).open(path)?;
-        // A process that was killed in the middle of a line does not spoil the next one's first.
+        // If the last process was killed in the middle of a line, the next event must start a new one.
         journal.write_all(b"\n")?;
         history.journal = Some(Arc::new(journal));
         Ok(history)
     }
 
-    /// What several processes have written down, each in a file of its own, in the order of their times.
-    pub fn merged(paths: &[PathBuf], clock: impl Clock + 'static) -> std::io::Result<Self> {
+    /// The histories of several processes, each from a file of its own, merged by time.
+    pub fn merge_journals(paths: &[PathBuf], clock: impl Clock + 'static) -> std::io::Result<Self> {
         let history = Self::new(clock);
-        let mut all = history.happenings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = history.events.lock().unwrap_or_else(PoisonError::into_inner);
         for path in paths {
             all.extend(read_journal(path)?);
         }
@@ -130,40 +130,40 @@ impl History {
         Ok(history)
     }
 
-    /// Adds what has just happened.
-    pub fn add(&self, happening: Happening) {
+    /// Adds an event with the current time.
+    pub fn add(&self, event: HistoryEvent) {
         let now = self.clock.now();
         if let Some(journal) = &self.journal {
-            let mut line = serde_json::to_string(&(now, &happening)).expect("a happening is plain data");
+            let mut line = serde_json::to_string(&(now, &event)).expect("an event is plain data");
             line.push('\n');
             (&**journal).write_all(line.as_bytes()).expect("the journal can be written");
         }
-        self.happenings.lock().unwrap_or_else(PoisonError::into_inner).push((now, happening));
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push((now, event));
     }
 
-    /// Everything so far.
-    pub fn all(&self) -> Vec<(Timestamp, Happening)> {
-        self.happenings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// All events so far.
+    pub fn all(&self) -> Vec<(Timestamp, HistoryEvent)> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What happened to one job, for a person to read.
-    pub fn of_job(&self, id: JobId) -> Vec<String> {
-        let happenings = self.happenings.lock().unwrap_or_else(PoisonError::into_inner);
-        let about = happenings.iter().filter(|(_, happening)| happening.job() == Some(id));
-        about.map(|(at, happening)| format!("{} ms: {happening:?}", at.as_ms() - START.as_ms())).collect()
+    /// The events of one job, for a person to read.
+    pub fn describe_job(&self, id: JobId) -> Vec<String> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = events.iter().filter(|(_, event)| event.job() == Some(id));
+        about.map(|(at, event)| format!("{} ms: {event:?}", at.as_ms() - START.as_ms())).collect()
     }
 
-    /// A number that two histories share only if they are alike in every happening and every time.
+    /// A hash. Two histories with the same hash have the same events at the same times.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.happenings.lock().unwrap_or_else(PoisonError::into_inner).hash(&mut hasher);
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).hash(&mut hasher);
         hasher.finish()
     }
 }
 
-fn read_journal(path: &Path) -> std::io::Result<Vec<(Timestamp, Happening)>> {
+fn read_journal(path: &Path) -> std::io::Result<Vec<(Timestamp, HistoryEvent)>> {
     let text = if path.exists() { std::fs::read_to_string(path)? } else { String::new() };
-    // A line that was cut off says nothing that anyone was told: its process was killed in the middle of it.
+    // A process that was killed while it wrote a line had acknowledged nothing yet, so the incomplete line is skipped.
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
@@ -174,20 +174,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_was_cut_off_spoils_no_other() {
+    fn an_incomplete_line_does_not_affect_the_others() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("journal");
         let jobs: Vec<JobId> = (1..=3).map(|id| JobId(uuid::Uuid::from_u128(id))).collect();
         for (nth, id) in jobs.iter().enumerate() {
-            let history = History::journalled(&path, ManualClock::default()).expect("the journal opens");
-            history.add(Happening::Acknowledged(*id));
+            let history = History::with_journal(&path, ManualClock::default()).expect("the journal opens");
+            history.add(HistoryEvent::Acknowledged(*id));
             if nth == 1 {
-                let length = std::fs::metadata(&path).expect("it is there").len();
-                File::options().write(true).open(&path).expect("opens").set_len(length - 7).expect("is cut");
+                let length = std::fs::metadata(&path).expect("the journal exists").len();
+                File::options()
+                    .write(true)
+                    .open(&path)
+                    .expect("the journal opens")
+                    .set_len(length - 7)
+                    .expect("the journal can be truncated");
             }
         }
-        let told: Vec<_> =
-            read_journal(&path).expect("it can be read").into_iter().map(|(_, what)| what).collect();
-        assert_eq!(told, [Happening::Acknowledged(jobs[0]), Happening::Acknowledged(jobs[2])]);
+        let events: Vec<_> = read_journal(&path)
+            .expect("the journal can be read")
+            .into_iter()
+            .map(|(_, event)| event)
+            .collect();
+        assert_eq!(events, [HistoryEvent::Acknowledged(jobs[0]), HistoryEvent::Acknowledged(jobs[2])]);
     }
 }

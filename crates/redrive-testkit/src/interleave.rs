@@ -1,10 +1,10 @@
-//! Every order in which signals, a timer and a pause can meet on a store: no wake-up is lost, one thing is chosen, and the
-//! other signals stay.
+//! Runs a waiting job in every order in which signals, a timer and its worker can act. No wake-up may be lost, the job
+//! must choose once, and the other signals must stay.
 
 use std::future::Future;
 use std::time::Duration;
 
-use redrive_core::steps::{Await, Memory, Remembered, Signal, Signalled, Step, StepKind};
+use redrive_core::steps::{NewStep, RememberResult, Signal, SignalResult, Step, StepKind, WaitCondition};
 use redrive_core::store::{Backend, ClaimRequest, Settlement};
 use redrive_core::{
     Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef, Queue, SignalName, State, StepName, Timestamp,
@@ -17,48 +17,48 @@ use crate::clock::ManualClock;
 /// How long the timer runs.
 const TIMER: Duration = Duration::from_millis(1_000);
 
-/// Steps that the worker takes among the others': claim, look, pause, resume.
+/// The steps of the worker that are interleaved: claim, look for signals, wait, resume.
 const WORKER_STEPS: usize = 4;
 
-/// Who takes the next step.
+/// The actor that takes the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
     /// The worker that runs the job.
     Worker,
-    /// Whoever sends the signal by this name: sends it, then resumes the job.
+    /// Sends the signal with this name, and then resumes the job.
     Sender(&'static str),
     /// The clock, which moves past the timer.
     Clock,
 }
 
-/// Plays a job that waits for the first of two signals and a timer, in every order in which one sender, one sender and the
-/// clock, or two senders can act between the steps of its worker. Panics with the order that goes wrong.
+/// Runs a job that waits for the first of two signals and a timer, in every order in which one sender, one sender and
+/// the clock, or two senders can act between the steps of its worker. Panics with the order that fails.
 pub async fn interleave<S, F, Fut>(open: F)
 where
     F: FnOnce(ManualClock) -> Fut,
     Fut: Future<Output = S>,
     S: Backend,
 {
-    let casts: [&[(Actor, usize)]; 3] = [
+    let scenarios: [&[(Actor, usize)]; 3] = [
         &[(Actor::Sender("b"), 2)],
         &[(Actor::Sender("a"), 2), (Actor::Clock, 1)],
         &[(Actor::Sender("a"), 2), (Actor::Sender("b"), 2)],
     ];
-    play_casts(&casts, open).await;
+    run_scenarios(&scenarios, open).await;
 }
 
-/// The same with both senders and the clock: thousands of orders.
+/// Like [`interleave`], with both senders and the clock: thousands of orders.
 pub async fn interleave_all<S, F, Fut>(open: F)
 where
     F: FnOnce(ManualClock) -> Fut,
     Fut: Future<Output = S>,
     S: Backend,
 {
-    let cast = [(Actor::Sender("a"), 2), (Actor::Sender("b"), 2), (Actor::Clock, 1)];
-    play_casts(&[&cast], open).await;
+    let scenario = [(Actor::Sender("a"), 2), (Actor::Sender("b"), 2), (Actor::Clock, 1)];
+    run_scenarios(&[&scenario], open).await;
 }
 
-async fn play_casts<S, F, Fut>(casts: &[&[(Actor, usize)]], open: F)
+async fn run_scenarios<S, F, Fut>(scenarios: &[&[(Actor, usize)]], open: F)
 where
     F: FnOnce(ManualClock) -> Fut,
     Fut: Future<Output = S>,
@@ -67,19 +67,19 @@ where
     let clock = ManualClock::new();
     let store = open(clock.clone()).await;
     let mut number = 0;
-    for cast in casts {
+    for scenario in scenarios {
         let mut steps = vec![(Actor::Worker, WORKER_STEPS)];
-        steps.extend_from_slice(cast);
+        steps.extend_from_slice(scenario);
         let mut orders = Vec::new();
         all_orders(&mut steps, &mut Vec::new(), &mut orders);
         for order in orders {
-            Play::new(&store, clock.clone(), number).await.run(&order).await;
+            InterleavedJob::new(&store, clock.clone(), number).await.run(&order).await;
             number += 1;
         }
     }
 }
 
-/// Every order of the steps, each actor's own in their order.
+/// Every order of the steps that keeps the steps of each actor in sequence.
 fn all_orders(left: &mut [(Actor, usize)], order: &mut Vec<Actor>, orders: &mut Vec<Vec<Actor>>) {
     if left.iter().all(|(_, count)| *count == 0) {
         orders.push(order.clone());
@@ -96,33 +96,33 @@ fn all_orders(left: &mut [(Actor, usize)], order: &mut Vec<Actor>, orders: &mut 
     }
 }
 
-/// One job in one order.
-struct Play<'a, S> {
+/// A job that runs in one order of the steps.
+struct InterleavedJob<'a, S> {
     store: &'a S,
     clock: ManualClock,
     id: JobId,
     queue: Queue,
     deadline: Timestamp,
     next: WorkerStep,
-    /// Who has sent their signal.
+    /// The senders that have sent their signal.
     senders: Vec<&'static str>,
-    /// Signals that were kept, in their order: what comes after the end is not.
+    /// The signals that the store accepted, in order. It rejects those that come after the end of the job.
     kept: Vec<&'static str>,
     chosen: Option<String>,
 }
 
-/// What the worker does next.
+/// The next step of the worker.
 enum WorkerStep {
     Claim,
-    Look(Lease),
+    LookForSignals(Lease),
     Take(Lease, Signal),
-    Pause(Lease),
+    Wait(Lease),
     Resume,
     Finish(Lease),
     Nothing,
 }
 
-impl<'a, S: Backend> Play<'a, S> {
+impl<'a, S: Backend> InterleavedJob<'a, S> {
     async fn new(store: &'a S, clock: ManualClock, number: u64) -> Self {
         let id = JobId(Uuid::from_u128(u128::from(number) + 1));
         let queue = Queue::new(format!("order-{number}")).expect("a legal queue");
@@ -152,22 +152,22 @@ impl<'a, S: Backend> Play<'a, S> {
                 Actor::Clock => self.clock.advance(TIMER),
             }
         }
-        // Nobody else acts any more: whatever the worker needs to go on must have happened.
+        // No other actor has a step left, so nothing may keep the worker from finishing.
         for _ in 0..20 {
             self.work().await;
         }
         self.check(order).await;
     }
 
-    /// The next step of the worker, as a handler makes it that waits for the first of several things.
+    /// Takes the next step of a worker whose handler waits for the first of several events.
     async fn work(&mut self) {
         self.next = match std::mem::replace(&mut self.next, WorkerStep::Nothing) {
             WorkerStep::Claim => {
-                self.claim().await.map_or(WorkerStep::Claim, |job| WorkerStep::Look(job.lease()))
+                self.claim().await.map_or(WorkerStep::Claim, |job| WorkerStep::LookForSignals(job.lease()))
             }
-            WorkerStep::Look(lease) => self.look(lease).await,
+            WorkerStep::LookForSignals(lease) => self.look_for_signals(lease).await,
             WorkerStep::Take(lease, signal) => self.take(lease, signal).await,
-            WorkerStep::Pause(lease) => {
+            WorkerStep::Wait(lease) => {
                 let at_most = Some(self.deadline.since(self.clock.now()));
                 self.settle(lease, Verdict::Wait(Wait { at_most, ..Wait::until(both()) })).await;
                 WorkerStep::Resume
@@ -195,39 +195,39 @@ impl<'a, S: Backend> Play<'a, S> {
         self.store.claim(request).await.expect("claim").jobs.pop()
     }
 
-    async fn look(&mut self, lease: Lease) -> WorkerStep {
-        let names = ["a", "b"].map(named).to_vec();
+    async fn look_for_signals(&mut self, lease: Lease) -> WorkerStep {
+        let names = ["a", "b"].map(signal_name).to_vec();
         let oldest = self.store.pending_signals(self.id, names, 1).await.expect("pending_signals").pop();
         match oldest {
             Some(signal) => WorkerStep::Take(lease, signal),
             None if self.deadline <= self.clock.now() => {
                 let answer = self.remember(lease, "timer", None).await;
-                assert!(matches!(answer, Remembered::Kept(_)), "{answer:?}");
+                assert!(matches!(answer, RememberResult::Stored(_)), "{answer:?}");
                 WorkerStep::Finish(lease)
             }
-            None => WorkerStep::Pause(lease),
+            None => WorkerStep::Wait(lease),
         }
     }
 
     async fn take(&mut self, lease: Lease, signal: Signal) -> WorkerStep {
         let answer = self.remember(lease, signal.name.as_str(), Some(signal.id)).await;
-        assert!(matches!(answer, Remembered::Kept(_)), "{answer:?}");
+        assert!(matches!(answer, RememberResult::Stored(_)), "{answer:?}");
         WorkerStep::Finish(lease)
     }
 
-    async fn remember(&mut self, lease: Lease, chosen: &str, takes: Option<Uuid>) -> Remembered {
+    async fn remember(&mut self, lease: Lease, chosen: &str, takes: Option<Uuid>) -> RememberResult {
         let name = StepName::new("select").expect("a legal name");
         let step = Step { place: 0, name, kind: StepKind::Selected, value: chosen.as_bytes().to_vec() };
-        let memory = Memory { takes, ..Memory::new(lease, step) };
-        assert_eq!(self.chosen.replace(chosen.to_owned()), None, "it chooses once");
-        self.store.remember(vec![memory]).await.expect("remember").remove(0)
+        let new_step = NewStep { takes, ..NewStep::new(lease, step) };
+        assert_eq!(self.chosen.replace(chosen.to_owned()), None, "the job chooses once");
+        self.store.remember(vec![new_step]).await.expect("remember").remove(0)
     }
 
     async fn settle(&self, lease: Lease, verdict: Verdict) {
         self.store.settle(vec![Settlement::new(lease, verdict)]).await.expect("settle");
     }
 
-    /// Sends a signal, or resumes the job if it was sent before.
+    /// Sends the signal, or resumes the job if the signal was sent before.
     async fn send(&mut self, name: &'static str) {
         if self.senders.contains(&name) {
             self.store.resume(vec![self.id]).await.expect("resume");
@@ -235,19 +235,19 @@ impl<'a, S: Backend> Play<'a, S> {
         }
         self.senders.push(name);
         let id = Uuid::from_u128(u128::from(name.as_bytes()[0]));
-        let signal = Signal { job: self.id, id, name: named(name), value: b"x".to_vec() };
+        let signal = Signal { job: self.id, id, name: signal_name(name), value: b"x".to_vec() };
         let answer = self.store.signal(vec![signal]).await.expect("signal").remove(0);
-        self.kept.extend((answer == Signalled::Kept).then_some(name));
+        self.kept.extend((answer == SignalResult::Stored).then_some(name));
     }
 
     async fn check(&self, order: &[Actor]) {
-        let job = self.store.get(vec![self.id]).await.expect("get").remove(0).expect("the job is there");
+        let job = self.store.get(vec![self.id]).await.expect("get").remove(0).expect("the job exists");
         let chosen = self.chosen.as_deref();
         assert_eq!(job.state, State::Succeeded, "a wake-up was lost, {chosen:?} was chosen: {order:?}");
         let steps = self.store.recall(self.id, 0, 9).await.expect("recall");
         let remembered: Vec<&[u8]> = steps.iter().map(|step| step.value.as_slice()).collect();
         assert_eq!(remembered, [chosen.expect("something was chosen").as_bytes()], "{order:?}");
-        let names = ["a", "b"].map(named).to_vec();
+        let names = ["a", "b"].map(signal_name).to_vec();
         let left = self.store.pending_signals(self.id, names, 9).await.expect("pending_signals");
         let unchosen: Vec<&str> = self.kept.iter().copied().filter(|name| Some(*name) != chosen).collect();
         let left: Vec<&str> = left.iter().map(|signal| signal.name.as_str()).collect();
@@ -255,22 +255,22 @@ impl<'a, S: Backend> Play<'a, S> {
     }
 }
 
-fn named(name: &str) -> SignalName {
+fn signal_name(name: &str) -> SignalName {
     SignalName::new(name).expect("a legal name")
 }
 
-fn both() -> Await {
-    Await::any(["a", "b"].map(|name| Await::Signal(named(name)))).expect("a legal wait")
+fn both() -> WaitCondition {
+    WaitCondition::any(["a", "b"].map(|name| WaitCondition::Signal(signal_name(name)))).expect("a legal wait")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ModelStore;
-    use crate::mutant::{Flaw, Mutant};
+    use crate::mutant_store::{MutantStore, Mutation};
 
     #[test]
-    fn orders_are_all_there_is() {
+    fn all_orders_are_listed() {
         let mut orders = Vec::new();
         all_orders(
             &mut [(Actor::Worker, 4), (Actor::Sender("a"), 2), (Actor::Clock, 1)],
@@ -281,14 +281,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_model_loses_nothing() {
+    async fn the_model_loses_no_wake_up() {
         interleave(|clock| async { ModelStore::new(clock) }).await;
         interleave_all(|clock| async { ModelStore::new(clock) }).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "a wake-up was lost")]
-    async fn a_store_that_watches_one_signal_only_is_found_out() {
-        interleave(|clock| async { Mutant::new(ModelStore::new(clock), Flaw::OnlyFirstAwaited) }).await;
+    async fn a_store_that_checks_only_one_signal_is_detected() {
+        interleave(|clock| async { MutantStore::new(ModelStore::new(clock), Mutation::OnlyFirstAwaited) })
+            .await;
     }
 }

@@ -1,18 +1,15 @@
-//! The reference model: every verb of a store over plain maps, meant to be obviously right.
+//! The reference model: every call of a store on plain maps, simple enough to be obviously correct.
 
 mod claim;
 mod enqueue;
+mod limits;
 mod operate;
-mod prune;
 mod read;
-mod reclaim;
 mod records;
 mod settle;
 mod steps;
 mod tamper;
 mod transfer;
-mod tree;
-mod turns;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,57 +17,58 @@ use std::time::Duration;
 
 use redrive_core::lifecycle::{Event, transition};
 use redrive_core::steps::Step;
-use redrive_core::store::Wake;
+use redrive_core::store::WakeToken;
 use redrive_core::time::ceil_ms;
-use redrive_core::transfer::Received;
+use redrive_core::transfer::StoredSignal;
 use redrive_core::{
     Attempt, Epoch, IdempotencyKey, Job, JobId, Kind, Lease, Priority, Queue, State, Tenant, Timestamp,
     UniqueKey,
 };
 
-use records::Slot;
-use turns::Scope;
+use limits::Scope;
+use records::RecordEntry;
 
-/// A store as plain data. Each verb takes `now` and is one step; nothing else moves it.
+/// A store as plain data. Each call takes `now` and is one step; nothing else changes the model.
 ///
-/// Spans are kept in whole milliseconds, rounded up, as the real stores keep them.
+/// Durations are rounded up to whole milliseconds, as in the real stores.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     rows: BTreeMap<JobId, Row>,
     keys: BTreeMap<(Tenant, IdempotencyKey), JobId>,
     uniques: BTreeMap<(Tenant, Kind, UniqueKey), Holder>,
     children: BTreeMap<JobId, BTreeSet<JobId>>,
-    /// Claimable jobs by what a claim can ask for.
-    lanes: BTreeMap<(Queue, Kind), Lane>,
-    /// Running jobs in the order of a reclaim.
+    /// Claimable jobs by queue and kind.
+    claimable: BTreeMap<(Queue, Kind), ClaimableJobs>,
+    /// Running jobs in the order in which a reclaim takes them.
     leases: BTreeSet<(Timestamp, JobId)>,
-    /// Final jobs in the order of a prune.
+    /// Ended jobs in the order in which a prune deletes them.
     ended: BTreeSet<(State, Timestamp, JobId)>,
     /// Whether a job was ever in a partition.
     partitioned: bool,
-    /// When jobs were started, where a rate counts them.
+    /// The times at which jobs started, where a rate limit needs them.
     starts: BTreeMap<Scope, Vec<Timestamp>>,
-    slots: BTreeMap<(String, String), Slot>,
-    wake: Wake,
-    /// How often the end of a running job was requested.
-    cancels: Wake,
+    /// Records, removed records and floors, by kind and id.
+    records: BTreeMap<(String, String), RecordEntry>,
+    wake: WakeToken,
+    /// How often a cancel of a running job was requested.
+    cancels: WakeToken,
 }
 
-/// Claimable jobs in the order of a claim.
-type Lane = BTreeSet<(Reverse<Priority>, Timestamp, JobId)>;
+/// Claimable jobs in the order in which a claim takes them.
+type ClaimableJobs = BTreeSet<(Reverse<Priority>, Timestamp, JobId)>;
 
-/// A job with what only the store sees of it.
+/// A job with everything that the store keeps for it.
 #[derive(Debug, Clone)]
 struct Row {
     job: Job,
     fingerprint: Option<[u8; 32]>,
     log: BTreeMap<Epoch, Attempt>,
     steps: BTreeMap<u32, Step>,
-    /// In the order of their arrival, those taken too.
-    signals: Vec<Received>,
+    /// In the order of their arrival, including those that were taken.
+    signals: Vec<StoredSignal>,
 }
 
-/// Who has a unique key, and until when whatever becomes of it.
+/// The job that has a unique key, and the time until which the key is reserved.
 #[derive(Debug, Clone)]
 struct Holder {
     job: JobId,
@@ -93,18 +91,18 @@ impl Model {
         self.rows.get(&id).map(|row| &row.job)
     }
 
-    /// A job's whole log, oldest entry first.
-    pub fn log(&self, id: JobId) -> impl Iterator<Item = &Attempt> {
+    /// The whole attempt log of a job, oldest attempt first.
+    pub fn log(&self, id: JobId) -> impl DoubleEndedIterator<Item = &Attempt> {
         self.rows.get(&id).into_iter().flat_map(|row| row.log.values())
     }
 
-    /// How far the wake-ups have come: it moves whenever something may have become claimable.
-    pub fn wake(&self) -> Wake {
+    /// Changes whenever a job may have become claimable.
+    pub fn wake(&self) -> WakeToken {
         self.wake
     }
 
-    /// How often the end of a running job was requested.
-    pub fn cancels(&self) -> Wake {
+    /// How often a cancel of a running job was requested.
+    pub fn cancels(&self) -> WakeToken {
         self.cancels
     }
 
@@ -125,7 +123,7 @@ impl Model {
         self.rows.insert(row.job.id, row);
     }
 
-    /// Removes a row with its log and all that points at it; a unique key stays for as long as it was promised.
+    /// Removes a row, its log and all references to it. A unique key stays for as long as it is reserved.
     fn remove(&mut self, id: JobId, now: Timestamp) {
         if let Some(row) = self.rows.remove(&id) {
             self.unindex(&row.job);
@@ -140,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Changes a row and moves its index entries with it.
+    /// Changes a row and updates its index entries.
     fn change<T>(&mut self, id: JobId, change: impl FnOnce(&mut Row) -> T) -> T {
         let mut row = self.rows.remove(&id).expect("only rows that exist are changed");
         self.unindex(&row.job);
@@ -152,7 +150,7 @@ impl Model {
 
     fn index(&mut self, job: &Job) {
         if job.state.is_claimable() {
-            self.lanes.entry(lane_of(job)).or_default().insert(due_entry(job));
+            self.claimable.entry(queue_and_kind(job)).or_default().insert(due_entry(job));
         }
         if let Some(until) = job.lease_until {
             self.leases.insert((until, job.id));
@@ -163,8 +161,8 @@ impl Model {
     }
 
     fn unindex(&mut self, job: &Job) {
-        if let Some(lane) = self.lanes.get_mut(&lane_of(job)) {
-            lane.remove(&due_entry(job));
+        if let Some(jobs) = self.claimable.get_mut(&queue_and_kind(job)) {
+            jobs.remove(&due_entry(job));
         }
         if let Some(until) = job.lease_until {
             self.leases.remove(&(until, job.id));
@@ -175,7 +173,7 @@ impl Model {
     }
 
     /// The job of a lease that is still held.
-    fn held(&self, lease: Lease) -> Option<&Job> {
+    fn leased_job(&self, lease: Lease) -> Option<&Job> {
         self.job(lease.id).filter(|job| job.state == State::Running && job.epoch == lease.epoch)
     }
 }
@@ -184,7 +182,7 @@ fn due_entry(job: &Job) -> (Reverse<Priority>, Timestamp, JobId) {
     (Reverse(job.priority), job.next_run_at, job.id)
 }
 
-fn lane_of(job: &Job) -> (Queue, Kind) {
+fn queue_and_kind(job: &Job) -> (Queue, Kind) {
     (job.queue.clone(), job.kind.clone())
 }
 
@@ -192,12 +190,12 @@ fn key_of(job: &Job) -> Option<(Tenant, IdempotencyKey)> {
     job.key.clone().map(|key| (job.tenant.clone(), key))
 }
 
-/// Moves a job by the only state machine.
+/// Applies an event to the state of a job.
 fn advance(job: &mut Job, event: Event) {
-    job.state = transition(job.state, event).expect("the verb looked at the state before");
+    job.state = transition(job.state, event).expect("the caller has checked the state");
 }
 
-/// What a store keeps of a span.
+/// A duration as a store keeps it.
 fn whole_ms(span: Duration) -> Duration {
     Duration::from_millis(u64::try_from(ceil_ms(span)).unwrap_or(0))
 }

@@ -1,19 +1,22 @@
-//! The reference model as a store that workers can run on.
+//! The reference model as a store that workers can use.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::records::{Change, Record, Written};
-use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
-use redrive_core::store::{
-    Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake, look_by_lists,
+use redrive_core::records::{Record, RecordWrite, WriteResult};
+use redrive_core::steps::{
+    ForgetResult, NewStep, PauseResult, RememberResult, Signal, SignalResult, Step, SweepResult,
 };
-use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::store::{
+    CancelResult, ClaimRequest, ClaimedJobs, DiscardResult, EnqueueResult, ExtendResult, Filter, Page,
+    PageRequest, ReclaimRequest, RedriveResult, Retention, RunNowResult, SearchPage, SettleResult,
+    Settlement, Stats, WakeToken, search_by_listing,
+};
+use redrive_core::transfer::{ExportPage, ImportResult, JobSnapshot, RecordSnapshot, ReservedKey};
 use redrive_core::{
-    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError,
+    Attempt, Clock, Invalid, Job, JobId, Lease, NewJob, RecordStore, SignalName, Steps, Store, StoreError,
     Timestamp, Transfer,
 };
 use tokio::sync::Notify;
@@ -21,7 +24,7 @@ use uuid::Uuid;
 
 use crate::model::Model;
 
-/// A [`Model`] behind a lock, with a clock and wake-ups. Clones share their content.
+/// A [`Model`] behind a lock, with a clock and wake-ups. Clones share the content.
 #[derive(Debug, Clone)]
 pub struct ModelStore(Arc<Shared>);
 
@@ -29,14 +32,15 @@ pub struct ModelStore(Arc<Shared>);
 struct Shared {
     model: Mutex<Model>,
     clock: Arc<dyn Clock>,
-    /// Wakes in the order of arrival, so that a simulation replays exactly; a watch channel would roll dice.
+    /// Wakes waiters in the order of their arrival, so that a simulation can be replayed; a watch channel wakes in
+    /// random order.
     woken: Notify,
-    /// The same for requests to end a running job.
+    /// Wakes waiters for requested cancels, in the same order.
     cancel_requested: Notify,
 }
 
 impl ModelStore {
-    /// An empty store that lives by `clock`.
+    /// An empty store that uses `clock`.
     pub fn new(clock: impl Clock + 'static) -> Self {
         Self(Arc::new(Shared {
             model: Mutex::new(Model::new()),
@@ -46,12 +50,12 @@ impl ModelStore {
         }))
     }
 
-    /// Looks at the whole content.
-    pub fn inspect<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
-        look(&self.0.model.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Reads the whole content.
+    pub fn inspect<T>(&self, read: impl FnOnce(&Model) -> T) -> T {
+        read(&self.0.model.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does one verb, and wakes who waits if the verb says so.
+    /// Makes one call, and wakes waiters if the call may have made a job claimable.
     pub(crate) fn step<T>(
         &self,
         verb: impl FnOnce(&mut Model, Timestamp) -> Result<T, Invalid>,
@@ -71,43 +75,43 @@ impl ModelStore {
 
 #[async_trait]
 impl Store for ModelStore {
-    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<EnqueueResult>, StoreError> {
         self.step(|model, now| model.enqueue(jobs, now))
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimedJobs, StoreError> {
         self.step(|model, now| model.claim(&request, now))
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
         self.step(|model, now| model.settle(settlements, now))
     }
 
-    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<ExtendResult>, StoreError> {
         self.step(|model, now| model.extend(&leases, lease, now))
     }
 
-    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<ClaimedJobs, StoreError> {
         self.step(|model, now| model.reclaim(&request, now))
     }
 
-    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<CancelResult>, StoreError> {
         self.step(|model, now| model.cancel(&ids, now))
     }
 
-    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<RedriveResult>, StoreError> {
         self.step(|model, now| model.redrive(&ids, now))
     }
 
-    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNowResult>, StoreError> {
         self.step(|model, now| model.run_now(&ids, now))
     }
 
-    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<DiscardResult>, StoreError> {
         self.step(|model, now| model.discard(&ids, now))
     }
 
-    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<EnqueueResult>>, StoreError> {
         self.step(|model, _| model.find(&jobs))
     }
 
@@ -119,8 +123,13 @@ impl Store for ModelStore {
         self.step(|model, _| model.list(&filter, page))
     }
 
-    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
-        look_by_lists(self, &filter, page, most).await
+    async fn search(
+        &self,
+        filter: Filter,
+        page: PageRequest,
+        examined_max: usize,
+    ) -> Result<SearchPage, StoreError> {
+        search_by_listing(self, &filter, page, examined_max).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
@@ -131,10 +140,10 @@ impl Store for ModelStore {
         self.step(|model, now| Ok(model.prune(retention, limit, now)))
     }
 
-    async fn wait(&self, seen: Wake) {
+    async fn wait(&self, seen: WakeToken) {
         loop {
             let mut woken = pin!(self.0.woken.notified());
-            // Enlisted before the look, so that what comes between them wakes too.
+            // Registered before the check, so that a change between the two wakes this waiter.
             woken.as_mut().enable();
             if self.inspect(Model::wake) != seen {
                 return;
@@ -143,7 +152,7 @@ impl Store for ModelStore {
         }
     }
 
-    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+    async fn wait_for_cancel(&self, seen: WakeToken) -> WakeToken {
         loop {
             let mut requested = pin!(self.0.cancel_requested.notified());
             requested.as_mut().enable();
@@ -166,11 +175,11 @@ impl Steps for ModelStore {
         self.step(|model, _| Ok(model.recall(id, from, limit)))
     }
 
-    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
-        self.step(|model, now| model.remember(memories, now))
+    async fn remember(&self, new_steps: Vec<NewStep>) -> Result<Vec<RememberResult>, StoreError> {
+        self.step(|model, now| model.remember(new_steps, now))
     }
 
-    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<SignalResult>, StoreError> {
         self.step(|model, _| model.signal(signals))
     }
 
@@ -183,38 +192,38 @@ impl Steps for ModelStore {
         self.step(|model, _| Ok(model.pending_signals(job, &names, limit)))
     }
 
-    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
-        self.step(|model, _| model.set_aside(lease, &signals))
+    async fn skip_signals(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.step(|model, _| model.skip_signals(lease, &signals))
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
         self.step(|model, now| model.resume(&ids, now))
     }
 
-    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<SweepResult, StoreError> {
         self.step(|model, now| model.sweep(after, limit, now))
     }
 
-    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
-        self.step(|model, _| model.hold(&ids))
+    async fn pause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError> {
+        self.step(|model, _| model.pause(&ids))
     }
 
-    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
-        self.step(|model, now| model.unhold(&ids, now))
+    async fn unpause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError> {
+        self.step(|model, now| model.unpause(&ids, now))
     }
 
-    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<ForgetResult>, StoreError> {
         self.step(|model, _| model.forget(&ids))
     }
 }
 
 #[async_trait]
-impl Records for ModelStore {
+impl RecordStore for ModelStore {
     async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
         self.step(|model, _| Ok(model.read(kind, id)))
     }
 
-    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+    async fn write(&self, change: RecordWrite) -> Result<WriteResult, StoreError> {
         self.step(|model, _| model.write(change))
     }
 
@@ -225,31 +234,35 @@ impl Records for ModelStore {
 
 #[async_trait]
 impl Transfer for ModelStore {
-    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<ExportPage, StoreError> {
         self.step(|model, _| model.export(after, limit))
     }
 
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
-        self.step(|model, now| model.import(parcels, now))
+    async fn import(&self, snapshots: Vec<JobSnapshot>) -> Result<Vec<ImportResult>, StoreError> {
+        self.step(|model, now| model.import(snapshots, now))
     }
 
     async fn export_records(
         &self,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Result<Vec<Slot>, StoreError> {
+    ) -> Result<Vec<RecordSnapshot>, StoreError> {
         self.step(|model, _| Ok(model.export_records(after, limit)))
     }
 
-    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
-        self.step(|model, _| model.import_records(slots))
+    async fn import_records(&self, records: Vec<RecordSnapshot>) -> Result<Vec<bool>, StoreError> {
+        self.step(|model, _| model.import_records(records))
     }
 
-    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
-        self.step(|model, now| Ok(model.export_promises(after, limit, now)))
+    async fn export_reserved_keys(
+        &self,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<ReservedKey>, StoreError> {
+        self.step(|model, now| Ok(model.export_reserved_keys(after, limit, now)))
     }
 
-    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
-        self.step(|model, now| model.import_promises(promises, now))
+    async fn import_reserved_keys(&self, keys: Vec<ReservedKey>) -> Result<Vec<bool>, StoreError> {
+        self.step(|model, now| model.import_reserved_keys(keys, now))
     }
 }

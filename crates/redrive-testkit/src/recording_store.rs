@@ -1,41 +1,44 @@
-//! A store that notes down its answers.
+//! A store that records its answers in a history.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::records::{Change, Record, Written};
-use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
-use redrive_core::store::{
-    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Looked, Page,
-    PageRequest, ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Stats, Wake,
+use redrive_core::records::{Record, RecordWrite, WriteResult};
+use redrive_core::steps::{
+    ForgetResult, NewStep, PauseResult, RememberResult, Signal, SignalResult, Step, SweepResult,
 };
-use redrive_core::transfer::{Exported, Imported, Parcel, Promise, Slot};
+use redrive_core::store::{
+    Backend, CancelResult, ClaimRequest, ClaimedJobs, DiscardResult, EnqueueResult, ExtendResult, Filter,
+    Page, PageRequest, ReclaimRequest, RedriveResult, Retention, RunNowResult, SearchPage, SettleResult,
+    Settlement, Stats, WakeToken,
+};
+use redrive_core::transfer::{ExportPage, ImportResult, JobSnapshot, RecordSnapshot, ReservedKey};
 use redrive_core::{
-    Attempt, Job, JobId, Lease, NewJob, Records, SignalName, Steps, Store, StoreError, Transfer,
+    Attempt, Job, JobId, Lease, NewJob, RecordStore, SignalName, Steps, Store, StoreError, Transfer,
 };
 use uuid::Uuid;
 
-use crate::history::{self, By, Happening, History, Leased};
+use crate::history::{self, GrantedLease, History, HistoryEvent, LeaseSource};
 
-/// Any store, with its answers noted down in a [`History`].
+/// Wraps a store and records its answers in a [`History`].
 #[derive(Clone)]
-pub struct Recorded {
+pub struct RecordingStore {
     store: Arc<dyn Backend>,
     history: History,
 }
 
-impl Recorded {
-    /// Notes the answers of `store` down in `history`.
+impl RecordingStore {
+    /// Records the answers of `store` in `history`.
     pub fn new(store: Arc<dyn Backend>, history: History) -> Self {
         Self { store, history }
     }
 
-    fn leased(&self, jobs: &[Job], by: By) {
+    fn record_leases(&self, jobs: &[Job], source: LeaseSource) {
         for job in jobs {
-            self.history.add(Happening::Leased(Leased {
+            self.history.add(HistoryEvent::Leased(GrantedLease {
                 lease: job.lease(),
-                by,
+                source,
                 worker: job.worker.clone(),
                 run: job.run,
                 attempt: job.attempt,
@@ -45,107 +48,107 @@ impl Recorded {
     }
 }
 
-/// What is known of a settlement before its answer: the lease, what it refunds, and whether it has a log entry.
-fn asked(settlement: &Settlement) -> (Lease, u32, bool) {
+/// The facts of a settlement that the history needs: the lease, the refund, and whether it has a log entry.
+fn settlement_facts(settlement: &Settlement) -> (Lease, u32, bool) {
     (settlement.lease, settlement.verdict.effect().refund, settlement.entry.is_some())
 }
 
-/// Jobs without a key: one with a key may turn out to be another job.
+/// The jobs without a key. An enqueue with a key may return another job.
 fn without_key(jobs: &[NewJob]) -> Vec<JobId> {
     jobs.iter().filter(|job| job.idempotency.is_none() && job.unique.is_none()).map(|job| job.id).collect()
 }
 
 #[async_trait]
-impl Store for Recorded {
-    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, StoreError> {
+impl Store for RecordingStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<EnqueueResult>, StoreError> {
         let answers = self.store.enqueue(jobs).await?;
         for answer in &answers {
             match answer {
-                Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id) => {
-                    self.history.add(Happening::Acknowledged(*id))
+                EnqueueResult::Created(id) | EnqueueResult::Existing(id) | EnqueueResult::Replaced(id) => {
+                    self.history.add(HistoryEvent::Acknowledged(*id))
                 }
-                Enqueued::Conflict(_) => {}
+                EnqueueResult::Conflict(_) => {}
             }
         }
         Ok(answers)
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimedJobs, StoreError> {
         let claimed = self.store.claim(request).await?;
-        self.leased(&claimed.jobs, By::Claim);
+        self.record_leases(&claimed.jobs, LeaseSource::Claim);
         Ok(claimed)
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
-        let asked: Vec<_> = settlements.iter().map(asked).collect();
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
+        let facts: Vec<_> = settlements.iter().map(settlement_facts).collect();
         let follow_ups: Vec<Vec<JobId>> =
             settlements.iter().map(|settlement| without_key(&settlement.follow_ups)).collect();
         let answers = self.store.settle(settlements).await?;
         for (ids, answer) in follow_ups.into_iter().zip(&answers) {
-            if matches!(answer, Settled::Applied(_)) {
-                ids.into_iter().for_each(|id| self.history.add(Happening::Acknowledged(id)));
+            if matches!(answer, SettleResult::Applied(_)) {
+                ids.into_iter().for_each(|id| self.history.add(HistoryEvent::Acknowledged(id)));
             }
         }
-        for ((lease, refund, logged), answer) in asked.into_iter().zip(&answers) {
+        for ((lease, refund, logged), answer) in facts.into_iter().zip(&answers) {
             self.history.add(match answer {
-                Settled::Applied(led_to) => {
-                    Happening::Settled(history::Settlement { lease, led_to: *led_to, refund, logged })
+                SettleResult::Applied(led_to) => {
+                    HistoryEvent::Settled(history::SettledAttempt { lease, led_to: *led_to, refund, logged })
                 }
-                Settled::LeaseLost => Happening::ShutOut(lease),
+                SettleResult::LeaseLost => HistoryEvent::LeaseLost(lease),
             });
         }
         Ok(answers)
     }
 
-    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<Extended>, StoreError> {
+    async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<ExtendResult>, StoreError> {
         self.store.extend(leases, lease).await
     }
 
-    async fn reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
+    async fn reclaim(&self, request: ReclaimRequest) -> Result<ClaimedJobs, StoreError> {
         let claimed = self.store.reclaim(request).await?;
-        self.leased(&claimed.jobs, By::Reclaim);
+        self.record_leases(&claimed.jobs, LeaseSource::Reclaim);
         Ok(claimed)
     }
 
-    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
+    async fn cancel(&self, ids: Vec<JobId>) -> Result<Vec<CancelResult>, StoreError> {
         let answers = self.store.cancel(ids.clone()).await?;
         for (id, answer) in ids.into_iter().zip(&answers) {
             match answer {
-                Cancelled::Done => self.history.add(Happening::Cancelled(id)),
-                Cancelled::Requested => self.history.add(Happening::CancelRequested(id)),
-                Cancelled::Ended(_) | Cancelled::NotFound => {}
+                CancelResult::Done => self.history.add(HistoryEvent::Cancelled(id)),
+                CancelResult::Requested => self.history.add(HistoryEvent::CancelRequested(id)),
+                CancelResult::Ended(_) | CancelResult::NotFound => {}
             }
         }
         Ok(answers)
     }
 
-    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+    async fn redrive(&self, ids: Vec<JobId>) -> Result<Vec<RedriveResult>, StoreError> {
         let answers = self.store.redrive(ids.clone()).await?;
         for (id, answer) in ids.into_iter().zip(&answers) {
             match answer {
-                Redriven::Done => self.history.add(Happening::Redriven(id)),
-                Redriven::NotDead(_) | Redriven::NotFound => {}
+                RedriveResult::Done => self.history.add(HistoryEvent::Redriven(id)),
+                RedriveResult::NotDead(_) | RedriveResult::NotFound => {}
             }
         }
         Ok(answers)
     }
 
-    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
+    async fn run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNowResult>, StoreError> {
         self.store.run_now(ids).await
     }
 
-    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
+    async fn discard(&self, ids: Vec<JobId>) -> Result<Vec<DiscardResult>, StoreError> {
         let answers = self.store.discard(ids.clone()).await?;
         for (id, answer) in ids.into_iter().zip(&answers) {
             match answer {
-                Discarded::Done => self.history.add(Happening::Discarded(id)),
-                Discarded::NotDead(_) | Discarded::NotFound => {}
+                DiscardResult::Done => self.history.add(HistoryEvent::Discarded(id)),
+                DiscardResult::NotDead(_) | DiscardResult::NotFound => {}
             }
         }
         Ok(answers)
     }
 
-    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<Enqueued>>, StoreError> {
+    async fn find(&self, jobs: Vec<NewJob>) -> Result<Vec<Option<EnqueueResult>>, StoreError> {
         self.store.find(jobs).await
     }
 
@@ -157,8 +160,13 @@ impl Store for Recorded {
         self.store.list(filter, page).await
     }
 
-    async fn look(&self, filter: Filter, page: PageRequest, most: usize) -> Result<Looked, StoreError> {
-        self.store.look(filter, page, most).await
+    async fn search(
+        &self,
+        filter: Filter,
+        page: PageRequest,
+        examined_max: usize,
+    ) -> Result<SearchPage, StoreError> {
+        self.store.search(filter, page, examined_max).await
     }
 
     async fn attempts(&self, id: JobId, page: PageRequest) -> Result<Page<Attempt>, StoreError> {
@@ -168,16 +176,16 @@ impl Store for Recorded {
     async fn prune(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
         let count = self.store.prune(retention, limit).await?;
         if count > 0 {
-            self.history.add(Happening::Pruned(count));
+            self.history.add(HistoryEvent::Pruned(count));
         }
         Ok(count)
     }
 
-    async fn wait(&self, seen: Wake) {
+    async fn wait(&self, seen: WakeToken) {
         self.store.wait(seen).await;
     }
 
-    async fn wait_for_cancel(&self, seen: Wake) -> Wake {
+    async fn wait_for_cancel(&self, seen: WakeToken) -> WakeToken {
         self.store.wait_for_cancel(seen).await
     }
 
@@ -187,23 +195,24 @@ impl Store for Recorded {
 }
 
 #[async_trait]
-impl Steps for Recorded {
+impl Steps for RecordingStore {
     async fn recall(&self, id: JobId, from: u32, limit: usize) -> Result<Vec<Step>, StoreError> {
         self.store.recall(id, from, limit).await
     }
 
-    async fn remember(&self, memories: Vec<Memory>) -> Result<Vec<Remembered>, StoreError> {
-        let children: Vec<Vec<JobId>> = memories.iter().map(|memory| without_key(&memory.children)).collect();
-        let answers = self.store.remember(memories).await?;
+    async fn remember(&self, new_steps: Vec<NewStep>) -> Result<Vec<RememberResult>, StoreError> {
+        let children: Vec<Vec<JobId>> =
+            new_steps.iter().map(|new_step| without_key(&new_step.children)).collect();
+        let answers = self.store.remember(new_steps).await?;
         for (ids, answer) in children.into_iter().zip(&answers) {
-            if matches!(answer, Remembered::Kept(_)) {
-                ids.into_iter().for_each(|id| self.history.add(Happening::Acknowledged(id)));
+            if matches!(answer, RememberResult::Stored(_)) {
+                ids.into_iter().for_each(|id| self.history.add(HistoryEvent::Acknowledged(id)));
             }
         }
         Ok(answers)
     }
 
-    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<Signalled>, StoreError> {
+    async fn signal(&self, signals: Vec<Signal>) -> Result<Vec<SignalResult>, StoreError> {
         self.store.signal(signals).await
     }
 
@@ -216,38 +225,38 @@ impl Steps for Recorded {
         self.store.pending_signals(job, names, limit).await
     }
 
-    async fn set_aside(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
-        self.store.set_aside(lease, signals).await
+    async fn skip_signals(&self, lease: Lease, signals: Vec<Uuid>) -> Result<bool, StoreError> {
+        self.store.skip_signals(lease, signals).await
     }
 
     async fn resume(&self, ids: Vec<JobId>) -> Result<Vec<bool>, StoreError> {
         self.store.resume(ids).await
     }
 
-    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<Swept, StoreError> {
+    async fn sweep(&self, after: Option<JobId>, limit: usize) -> Result<SweepResult, StoreError> {
         self.store.sweep(after, limit).await
     }
 
-    async fn hold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
-        self.store.hold(ids).await
+    async fn pause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError> {
+        self.store.pause(ids).await
     }
 
-    async fn unhold(&self, ids: Vec<JobId>) -> Result<Vec<Hold>, StoreError> {
-        self.store.unhold(ids).await
+    async fn unpause(&self, ids: Vec<JobId>) -> Result<Vec<PauseResult>, StoreError> {
+        self.store.unpause(ids).await
     }
 
-    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<Forgotten>, StoreError> {
+    async fn forget(&self, ids: Vec<JobId>) -> Result<Vec<ForgetResult>, StoreError> {
         self.store.forget(ids).await
     }
 }
 
 #[async_trait]
-impl Records for Recorded {
+impl RecordStore for RecordingStore {
     async fn read(&self, kind: &str, id: &str) -> Result<Option<Record>, StoreError> {
         self.store.read(kind, id).await
     }
 
-    async fn write(&self, change: Change) -> Result<Written, StoreError> {
+    async fn write(&self, change: RecordWrite) -> Result<WriteResult, StoreError> {
         self.store.write(change).await
     }
 
@@ -257,32 +266,36 @@ impl Records for Recorded {
 }
 
 #[async_trait]
-impl Transfer for Recorded {
-    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<Exported, StoreError> {
+impl Transfer for RecordingStore {
+    async fn export(&self, after: Option<JobId>, limit: usize) -> Result<ExportPage, StoreError> {
         self.store.export(after, limit).await
     }
 
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, StoreError> {
-        self.store.import(parcels).await
+    async fn import(&self, snapshots: Vec<JobSnapshot>) -> Result<Vec<ImportResult>, StoreError> {
+        self.store.import(snapshots).await
     }
 
     async fn export_records(
         &self,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Result<Vec<Slot>, StoreError> {
+    ) -> Result<Vec<RecordSnapshot>, StoreError> {
         self.store.export_records(after, limit).await
     }
 
-    async fn import_records(&self, slots: Vec<Slot>) -> Result<Vec<bool>, StoreError> {
-        self.store.import_records(slots).await
+    async fn import_records(&self, records: Vec<RecordSnapshot>) -> Result<Vec<bool>, StoreError> {
+        self.store.import_records(records).await
     }
 
-    async fn export_promises(&self, after: Option<JobId>, limit: usize) -> Result<Vec<Promise>, StoreError> {
-        self.store.export_promises(after, limit).await
+    async fn export_reserved_keys(
+        &self,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<ReservedKey>, StoreError> {
+        self.store.export_reserved_keys(after, limit).await
     }
 
-    async fn import_promises(&self, promises: Vec<Promise>) -> Result<Vec<bool>, StoreError> {
-        self.store.import_promises(promises).await
+    async fn import_reserved_keys(&self, keys: Vec<ReservedKey>) -> Result<Vec<bool>, StoreError> {
+        self.store.import_reserved_keys(keys).await
     }
 }

@@ -1,8 +1,8 @@
-//! Real servers for tests, and a browser, each private to the value that started it and gone with it, and faults on the
-//! way to them.
+//! Real servers and a browser for tests, and a proxy that injects faults. Each belongs to the value that started it and
+//! ends with it.
 //!
-//! They are processes on loopback with their files in a temporary folder. A server or cluster that is already on the
-//! machine is never touched. This needs Linux and what `cargo xtask setup` installs.
+//! The servers are processes on loopback with their files in a temporary folder. A server or cluster that already runs
+//! on the machine is not touched. They need Linux and the programs that `cargo xtask setup` installs.
 //!
 //! ```no_run
 //! use redrive_testkit::servers::{Postgres, Proxy};
@@ -10,9 +10,9 @@
 //! let mut postgres = Postgres::start_with(&[("max_connections", "20")]);
 //! let proxy = Proxy::start(([127, 0, 0, 1], postgres.port()).into());
 //! let address = format!("postgres://redrive@{}/redrive", proxy.address());
-//! // A client commits at this address, and never hears of it.
+//! // A client commits through this address, and does not get the answer.
 //! proxy.cut_after_request(b"COMMIT");
-//! // The server crashes, and comes back with what it had promised to keep.
+//! // The server crashes, and recovers everything that it had committed.
 //! postgres.kill();
 //! postgres.restart();
 //! ```

@@ -1,4 +1,4 @@
-//! Random calls on a store and on the reference model: their answers and their whole contents must agree.
+//! Makes random calls on a store and on the reference model. Their results and their content must agree.
 
 mod call;
 mod content;
@@ -14,17 +14,17 @@ use proptest_state_machine::ReferenceStateMachine;
 use redrive_core::store::Backend;
 
 use crate::clock::ManualClock;
-use call::{Call, Play};
+use call::{Call, ModelRun};
 use strategy::Machine;
 
-/// Calls in the longest sequence.
+/// The number of calls in the longest sequence.
 const CALLS_MAX: usize = 80;
 
-/// Plays `cases` random sequences of calls on stores that `open` makes and on the reference model, and panics with
-/// the shortest sequence after which they disagree.
+/// Makes `cases` random sequences of calls on stores from `open` and on the reference model. Panics with the shortest
+/// sequence after which they disagree.
 ///
-/// `PROPTEST_CASES` sets another number of cases, `PROPTEST_RNG_SEED` repeats a run. Wake-ups are left out: their
-/// numbers are each store's own.
+/// `PROPTEST_CASES` sets another number of cases, `PROPTEST_RNG_SEED` repeats a run. Wake-ups are not compared, because
+/// each store numbers its own.
 ///
 /// ```
 /// redrive_testkit::check_against_model(4, |clock| async { redrive_testkit::ModelStore::new(clock) });
@@ -41,52 +41,54 @@ where
         runtime.block_on(async {
             let clock = ManualClock::new();
             let store: Arc<dyn Backend> = Arc::new(open(clock.clone()).await);
-            play(start, &calls, seen.as_deref(), &*store, &clock).await.map_err(TestCaseError::fail)
+            make_calls(start, &calls, seen.as_deref(), &*store, &clock).await.map_err(TestCaseError::fail)
         })
     });
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(reason, (_, calls, _))) => {
-            panic!("the store and the model disagree: {reason}\nafter these calls:\n{}", listed(&calls))
+            panic!("the store and the model disagree: {reason}\nafter these calls:\n{}", list_calls(&calls))
         }
         Err(TestError::Abort(reason)) => panic!("could not generate calls: {reason}"),
     }
 }
 
 fn config(cases: u32) -> Config {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    let requested = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
     Config {
-        cases: asked.unwrap_or(cases),
+        cases: requested.unwrap_or(cases),
         failure_persistence: None,
         max_shrink_iters: 4_000,
+        // In milliseconds. On a server, thousands of replays would take an hour.
+        max_shrink_time: 60_000,
         ..Config::default()
     }
 }
 
-/// Makes the calls on both sides and compares after each.
-async fn play(
-    mut play: Play,
+/// Makes the calls on the model and on the store, and compares the two after each call.
+async fn make_calls(
+    mut model_run: ModelRun,
     calls: &[Call],
     seen: Option<&AtomicUsize>,
     store: &dyn Backend,
     clock: &ManualClock,
 ) -> Result<(), String> {
     for (step, call) in calls.iter().enumerate() {
-        // The counter lets proptest drop the calls after the one that failed before it tries anything else.
+        // The counter lets proptest first drop the calls after the one that failed.
         if let Some(seen) = seen {
             seen.fetch_add(1, Ordering::SeqCst);
         }
-        let expected = play.make(call);
-        clock.set(play.now);
+        let expected = model_run.make(call);
+        clock.set(model_run.now);
         let actual = call.on_store(store).await;
-        same(&format!("answer to call {step}, {call:?}"), &expected, &actual)?;
-        content::compare(&play.model, store, clock.now(), step).await?;
+        check_equal(&format!("answer to call {step}, {call:?}"), &expected, &actual)?;
+        content::compare(&model_run.model, store, clock.now(), step).await?;
     }
-    content::compare_all(&play.model, store, clock.now()).await
+    content::compare_all(&model_run.model, store, clock.now()).await
 }
 
-/// Fails with both sides unless they are equal.
-fn same<T: PartialEq + Debug>(what: &str, expected: &T, actual: &T) -> Result<(), String> {
+/// Returns an error with both values unless they are equal.
+fn check_equal<T: PartialEq + Debug>(what: &str, expected: &T, actual: &T) -> Result<(), String> {
     if expected == actual {
         Ok(())
     } else {
@@ -94,7 +96,7 @@ fn same<T: PartialEq + Debug>(what: &str, expected: &T, actual: &T) -> Result<()
     }
 }
 
-fn listed(calls: &[Call]) -> String {
+fn list_calls(calls: &[Call]) -> String {
     calls.iter().enumerate().map(|(step, call)| format!("  {step}: {call:?}\n")).collect()
 }
 
@@ -104,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers, by the start and a part of their text, without which a sequence would prove little.
+    /// Results that random calls must reach, given by the start and a part of their text.
     const WANTED: [(&str, &str); 54] = [
         ("Enqueued", "Created"),
         ("Enqueued", "Existing"),
@@ -137,19 +139,19 @@ mod tests {
         ("Attempted", "next: Some"),
         ("Enqueued", "Replaced"),
         ("Claimed", "partition: Some"),
-        ("Listed", "awaits: Some(Turn)"),
+        ("Listed", "awaits: Some(FreeSlot)"),
         ("Listed", "awaits: Some(Children"),
         ("Recalled", "Step {"),
-        ("Remembered", "Before"),
+        ("Remembered", "AlreadyStored"),
         ("Remembered", "kind: Signal"),
         ("Remembered", "CancelRequested"),
         ("Listed", "awaits: Some(Any"),
         ("Pending", "Signal {"),
-        ("SetAside", "true"),
+        ("SkipSignals", "true"),
         ("Signalled", "Ended"),
         ("Resumed", "true"),
         ("Swept", "resumed: [JobId"),
-        ("Held", "Done(Waiting)"),
+        ("Paused", "Done(Waiting)"),
         ("Forgotten", "Done"),
         ("Pruned", "2"),
         ("Written", "Done(3)"),
@@ -163,7 +165,7 @@ mod tests {
     ];
 
     #[test]
-    fn random_calls_reach_every_answer() {
+    fn random_calls_reach_every_result() {
         let mut runner = TestRunner::deterministic();
         let mut missing: Vec<_> = WANTED.to_vec();
         for _ in 0..12_288 {
@@ -171,9 +173,9 @@ mod tests {
                 break;
             }
             let tree = Machine::sequential_strategy(1..CALLS_MAX).new_tree(&mut runner).unwrap();
-            let (mut play, calls, _) = tree.current();
+            let (mut model_run, calls, _) = tree.current();
             for call in &calls {
-                let answer = format!("{:?}", play.make(call));
+                let answer = format!("{:?}", model_run.make(call));
                 missing.retain(|(start, part)| !(answer.starts_with(start) && answer.contains(part)));
             }
         }

@@ -1,4 +1,4 @@
-//! What a store holds when all is over.
+//! The content of a store at the end of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use redrive_core::records::{EVERY_QUEUE, PAUSED};
 use redrive_core::store::{Backend, Filter, PageRequest};
 use redrive_core::{Epoch, Job, JobId, PolicyRef, Queue, StoreError, Timestamp, catalog};
 
-use crate::history::{Happening, History};
+use crate::history::{History, HistoryEvent};
 
-/// What a store holds when all is over.
+/// The content of a store at the end of a test.
 #[derive(Debug, Clone, Default)]
-pub struct End {
-    /// Its time.
+pub struct FinalState {
+    /// The time of the store.
     pub now: Timestamp,
     /// Every job.
     pub jobs: BTreeMap<JobId, Job>,
-    /// The epochs in each job's log.
+    /// The epochs in the attempt log of each job.
     pub logs: BTreeMap<JobId, BTreeSet<Epoch>>,
-    /// How many attempts each policy allows, as far as the store knows it.
+    /// How many attempts each policy allows, for the policies that the store has.
     pub max_attempts: BTreeMap<PolicyRef, u32>,
     /// The ids of the records that pause queues.
     pub paused: BTreeSet<String>,
 }
 
-impl End {
-    /// Reads a store to its end, with the policies that its jobs and `history` name.
-    pub async fn of(store: &dyn Backend, history: &History) -> Result<Self, StoreError> {
+impl FinalState {
+    /// Reads all of a store, with the policies that its jobs and `history` refer to.
+    pub async fn read(store: &dyn Backend, history: &History) -> Result<Self, StoreError> {
         let mut end = Self { now: store.stats().await?.now, ..Self::default() };
         end.read_jobs(store).await?;
         let mut policies: BTreeSet<PolicyRef> = end.jobs.values().map(|job| job.policy.clone()).collect();
-        policies.extend(history.all().into_iter().filter_map(|(_, happening)| policy(happening)));
+        policies.extend(history.all().into_iter().filter_map(|(_, event)| policy(event)));
         for reference in policies {
             if let Some(policy) = catalog::content(store, &reference).await? {
                 end.max_attempts.insert(reference, policy.max_attempts.get());
@@ -73,17 +73,17 @@ impl End {
     }
 }
 
-fn policy(happening: Happening) -> Option<PolicyRef> {
-    match happening {
-        Happening::Leased(leased) => Some(leased.policy),
-        Happening::Acknowledged(_)
-        | Happening::Settled(_)
-        | Happening::Started(_)
-        | Happening::ShutOut(_)
-        | Happening::Cancelled(_)
-        | Happening::CancelRequested(_)
-        | Happening::Redriven(_)
-        | Happening::Discarded(_)
-        | Happening::Pruned(_) => None,
+fn policy(event: HistoryEvent) -> Option<PolicyRef> {
+    match event {
+        HistoryEvent::Leased(leased) => Some(leased.policy),
+        HistoryEvent::Acknowledged(_)
+        | HistoryEvent::Settled(_)
+        | HistoryEvent::Started(_)
+        | HistoryEvent::LeaseLost(_)
+        | HistoryEvent::Cancelled(_)
+        | HistoryEvent::CancelRequested(_)
+        | HistoryEvent::Redriven(_)
+        | HistoryEvent::Discarded(_)
+        | HistoryEvent::Pruned(_) => None,
     }
 }

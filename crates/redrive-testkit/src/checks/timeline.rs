@@ -1,26 +1,26 @@
-//! What happened to one job, by epoch.
+//! The history of one job, by epoch.
 
 use std::collections::BTreeMap;
 
 use redrive_core::{Epoch, JobId, Lease, PolicyRef};
 
-use crate::history::{By, Happening, Leased, Settlement};
+use crate::history::{GrantedLease, HistoryEvent, LeaseSource, SettledAttempt};
 
-/// What happened to one job.
+/// The history of one job.
 pub(super) struct Timeline {
     pub(super) id: JobId,
     pub(super) acknowledged: bool,
     pub(super) cancelled: bool,
-    pub(super) leases: BTreeMap<Epoch, Leased>,
+    pub(super) leases: BTreeMap<Epoch, GrantedLease>,
     pub(super) leased_twice: Vec<Epoch>,
-    /// In the order in which they were noted down.
-    pub(super) settlements: Vec<Settlement>,
+    /// In the order in which they were recorded.
+    pub(super) settlements: Vec<SettledAttempt>,
     pub(super) started: Vec<Lease>,
     discarded: bool,
 }
 
-/// The attempts of one run that were started and not given back.
-pub(super) struct Started {
+/// The attempts of one run that were started and not refunded.
+pub(super) struct StartedAttempts {
     pub(super) count: u32,
     pub(super) policy: PolicyRef,
 }
@@ -39,27 +39,27 @@ impl Timeline {
         }
     }
 
-    pub(super) fn add(&mut self, happening: Happening) {
-        match happening {
-            Happening::Acknowledged(_) => self.acknowledged = true,
-            Happening::Leased(leased) => {
+    pub(super) fn add(&mut self, event: HistoryEvent) {
+        match event {
+            HistoryEvent::Acknowledged(_) => self.acknowledged = true,
+            HistoryEvent::Leased(leased) => {
                 let epoch = leased.lease.epoch;
                 if self.leases.insert(epoch, leased).is_some() {
                     self.leased_twice.push(epoch);
                 }
             }
-            Happening::Started(lease) => self.started.push(lease),
-            Happening::Settled(settlement) => self.settlements.push(settlement),
-            Happening::Cancelled(_) => self.cancelled = true,
-            Happening::Discarded(_) => self.discarded = true,
-            Happening::ShutOut(_)
-            | Happening::CancelRequested(_)
-            | Happening::Redriven(_)
-            | Happening::Pruned(_) => {}
+            HistoryEvent::Started(lease) => self.started.push(lease),
+            HistoryEvent::Settled(settlement) => self.settlements.push(settlement),
+            HistoryEvent::Cancelled(_) => self.cancelled = true,
+            HistoryEvent::Discarded(_) => self.discarded = true,
+            HistoryEvent::LeaseLost(_)
+            | HistoryEvent::CancelRequested(_)
+            | HistoryEvent::Redriven(_)
+            | HistoryEvent::Pruned(_) => {}
         }
     }
 
-    /// Whether it had ended, so that a prune or a discard explains its absence.
+    /// Whether the job had ended, so that a prune or a discard may have deleted it.
     pub(super) fn may_be_removed(&self) -> bool {
         let last = self.settlements.iter().max_by_key(|settlement| settlement.lease.epoch);
         self.cancelled || self.discarded || last.is_some_and(|settlement| settlement.led_to.is_final())
@@ -75,7 +75,7 @@ impl Timeline {
         self.leases.get(&epoch).map(|lease| lease.run)
     }
 
-    /// The attempt that a lease must have, where the one before it is known.
+    /// The attempt number that a lease must have. None if the lease before it is unknown.
     pub(super) fn expected_attempt(&self, epoch: Epoch) -> Option<u32> {
         let lease = self.leases.get(&epoch)?;
         let before = match epoch.checked_sub(1).and_then(|before| self.leases.get(&before)) {
@@ -84,19 +84,20 @@ impl Timeline {
             None if epoch == 1 => 0,
             None => return None,
         };
-        match lease.by {
-            By::Claim => Some(before + 1),
-            By::Reclaim => Some(before),
+        match lease.source {
+            LeaseSource::Claim => Some(before + 1),
+            LeaseSource::Reclaim => Some(before),
         }
     }
 
-    /// Counted from claims and refunds alone, whatever the rows said.
-    pub(super) fn attempts_by_run(&self) -> BTreeMap<u32, Started> {
-        let mut runs: BTreeMap<u32, Started> = BTreeMap::new();
+    /// The attempts of each run. Counts claims and refunds, and ignores the attempt numbers in the rows.
+    pub(super) fn attempts_by_run(&self) -> BTreeMap<u32, StartedAttempts> {
+        let mut runs: BTreeMap<u32, StartedAttempts> = BTreeMap::new();
         for (epoch, lease) in &self.leases {
-            let started =
-                runs.entry(lease.run).or_insert_with(|| Started { count: 0, policy: lease.policy.clone() });
-            if lease.by == By::Claim {
+            let started = runs
+                .entry(lease.run)
+                .or_insert_with(|| StartedAttempts { count: 0, policy: lease.policy.clone() });
+            if lease.source == LeaseSource::Claim {
                 started.count += 1;
             }
             started.count = started.count.saturating_sub(self.refund(*epoch));

@@ -1,14 +1,14 @@
-//! Attempts: a job's log, oldest first, page by page.
+//! Attempts: the log of a job, newest first, page by page.
 
 use redrive_core::limits::PAGE_ITEMS_MAX;
 use redrive_core::store::{Cursor, PageRequest};
 use redrive_core::{JobId, Verdict};
 
 use super::chapter;
-use super::stage::{Stage, job_id, ms, refused};
+use super::fixture::{StoreFixture, job_id, ms, rejected};
 
 chapter!("attempts":
-    shows_the_oldest_first,
+    shows_the_newest_first,
     pages_follow_each_other,
     belong_to_their_job,
     an_unknown_job_has_none,
@@ -16,21 +16,23 @@ chapter!("attempts":
     a_limit_out_of_range_is_refused,
 );
 
-async fn shows_the_oldest_first(stage: Stage) {
-    let id = tried(&stage, 12).await;
-    let log = stage.log(id).await;
-    assert_eq!(log.iter().map(|a| a.epoch).collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
-    assert_eq!(log.iter().map(|a| a.entry.attempt).collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
+async fn shows_the_newest_first(fixture: StoreFixture) {
+    let id = enqueue_and_attempt(&fixture, 12).await;
+    let page = fixture.store.attempts(id, PageRequest::first(100)).await.expect("attempts");
+    let newest_first: Vec<u64> = (1..=12).rev().collect();
+    assert_eq!(page.items.iter().map(|a| a.epoch).collect::<Vec<_>>(), newest_first);
+    assert_eq!(page.items.iter().map(|a| u64::from(a.entry.attempt)).collect::<Vec<_>>(), newest_first);
 }
 
-async fn pages_follow_each_other(stage: Stage) {
-    let id = tried(&stage, 6).await;
-    let whole = stage.log(id).await;
+async fn pages_follow_each_other(fixture: StoreFixture) {
+    let id = enqueue_and_attempt(&fixture, 6).await;
+    let mut whole = fixture.log(id).await;
+    whole.reverse();
     for limit in [1, 4, 6, 7] {
         let mut seen = Vec::new();
         let mut after = None;
         loop {
-            let page = stage.store.attempts(id, PageRequest { after, limit }).await.expect("attempts");
+            let page = fixture.store.attempts(id, PageRequest { after, limit }).await.expect("attempts");
             assert!(page.items.len() == limit || page.next.is_none());
             seen.extend(page.items);
             after = page.next;
@@ -43,32 +45,32 @@ async fn pages_follow_each_other(stage: Stage) {
     }
 }
 
-async fn belong_to_their_job(stage: Stage) {
-    let (one, two) = (tried(&stage, 1).await, tried(&stage, 2).await);
-    assert_eq!((stage.log(one).await.len(), stage.log(two).await.len()), (1, 2));
+async fn belong_to_their_job(fixture: StoreFixture) {
+    let (one, two) = (enqueue_and_attempt(&fixture, 1).await, enqueue_and_attempt(&fixture, 2).await);
+    assert_eq!((fixture.log(one).await.len(), fixture.log(two).await.len()), (1, 2));
 }
 
-async fn an_unknown_job_has_none(stage: Stage) {
-    assert_eq!(stage.log(job_id(99)).await, []);
+async fn an_unknown_job_has_none(fixture: StoreFixture) {
+    assert_eq!(fixture.log(job_id(99)).await, []);
 }
 
-async fn a_cursor_of_another_list_is_refused(stage: Stage) {
-    let id = tried(&stage, 1).await;
+async fn a_cursor_of_another_list_is_refused(fixture: StoreFixture) {
+    let id = enqueue_and_attempt(&fixture, 1).await;
     let page = PageRequest { after: Some(Cursor::Job(id)), limit: 10 };
-    assert_eq!(refused(stage.store.attempts(id, page).await).field, "cursor");
+    assert_eq!(rejected(fixture.store.attempts(id, page).await).field, "cursor");
 }
 
-async fn a_limit_out_of_range_is_refused(stage: Stage) {
+async fn a_limit_out_of_range_is_refused(fixture: StoreFixture) {
     for limit in [0, PAGE_ITEMS_MAX + 1] {
-        let page = stage.store.attempts(job_id(1), PageRequest::first(limit)).await;
-        assert_eq!(refused(page).field, "limit");
+        let page = fixture.store.attempts(job_id(1), PageRequest::first(limit)).await;
+        assert_eq!(rejected(page).field, "limit");
     }
 }
 
-async fn tried(stage: &Stage, times: usize) -> JobId {
-    let id = stage.enqueue(stage.own_job()).await;
+async fn enqueue_and_attempt(fixture: &StoreFixture, times: usize) -> JobId {
+    let id = fixture.enqueue(fixture.own_job()).await;
     for _ in 0..times {
-        stage.claim_and_settle(id, Verdict::Retry(ms(0))).await;
+        fixture.claim_and_settle(id, Verdict::Retry(ms(0))).await;
     }
     id
 }

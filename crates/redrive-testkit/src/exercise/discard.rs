@@ -1,65 +1,69 @@
-//! Discard: a dead job goes with all that belongs to it, and nothing else goes.
+//! Discard: deletes a dead job with everything that belongs to it, and nothing else.
 
 use redrive_core::State;
 use redrive_core::limits::BATCH_ITEMS_MAX;
-use redrive_core::store::Discarded;
+use redrive_core::store::DiscardResult;
 
 use super::chapter;
-use super::stage::{Stage, at_once, job_id, only, refused};
+use super::fixture::{StoreFixture, concurrently, job_id, only, rejected};
 
 chapter!("discard":
     removes_a_dead_job_with_its_log,
     removes_nothing_that_is_not_dead,
-    sixteen_at_once_remove_it_once,
-    a_batch_answers_item_by_item,
-    a_batch_that_is_too_large_is_refused,
+    sixteen_concurrent_discards_remove_it_once,
+    a_batch_returns_one_result_per_item,
+    an_oversized_batch_is_rejected,
 );
 
-async fn removes_a_dead_job_with_its_log(stage: Stage) {
-    let (dead, other) = (stage.in_state(State::Dead).await, stage.in_state(State::Dead).await);
-    assert_eq!(discard(&stage, dead.id).await, Discarded::Done);
-    assert_eq!(stage.find(dead.id).await, None);
-    assert_eq!(stage.log(dead.id).await, []);
-    assert_eq!(stage.log(other.id).await.len(), 1);
-    assert_eq!(discard(&stage, dead.id).await, Discarded::NotFound);
-    assert_eq!(stage.content().await.len(), 1);
+async fn removes_a_dead_job_with_its_log(fixture: StoreFixture) {
+    let (dead, other) = (fixture.in_state(State::Dead).await, fixture.in_state(State::Dead).await);
+    assert_eq!(discard(&fixture, dead.id).await, DiscardResult::Done);
+    assert_eq!(fixture.find(dead.id).await, None);
+    assert_eq!(fixture.log(dead.id).await, []);
+    assert_eq!(fixture.log(other.id).await.len(), 1);
+    assert_eq!(discard(&fixture, dead.id).await, DiscardResult::NotFound);
+    assert_eq!(fixture.content().await.len(), 1);
 }
 
-async fn removes_nothing_that_is_not_dead(stage: Stage) {
+async fn removes_nothing_that_is_not_dead(fixture: StoreFixture) {
     for state in State::ALL.into_iter().filter(|state| *state != State::Dead) {
-        let before = stage.in_state(state).await;
-        assert_eq!(discard(&stage, before.id).await, Discarded::NotDead(state));
-        assert_eq!(stage.job(before.id).await, before);
+        let before = fixture.in_state(state).await;
+        assert_eq!(discard(&fixture, before.id).await, DiscardResult::NotDead(state));
+        assert_eq!(fixture.job(before.id).await, before);
     }
 }
 
-async fn sixteen_at_once_remove_it_once(stage: Stage) {
-    let dead = stage.in_state(State::Dead).await;
-    let answers = at_once(16, |_| {
-        let (store, id) = (stage.store.clone(), dead.id);
+async fn sixteen_concurrent_discards_remove_it_once(fixture: StoreFixture) {
+    let dead = fixture.in_state(State::Dead).await;
+    let answers = concurrently(16, |_| {
+        let (store, id) = (fixture.store.clone(), dead.id);
         async move { only(store.discard(vec![id]).await.expect("discard")) }
     })
     .await;
-    let done = answers.iter().filter(|answer| **answer == Discarded::Done).count();
-    let gone = answers.iter().filter(|answer| **answer == Discarded::NotFound).count();
+    let done = answers.iter().filter(|answer| **answer == DiscardResult::Done).count();
+    let gone = answers.iter().filter(|answer| **answer == DiscardResult::NotFound).count();
     assert_eq!((done, gone), (1, 15), "{answers:?}");
 }
 
-async fn a_batch_answers_item_by_item(stage: Stage) {
-    let (dead, running) = (stage.in_state(State::Dead).await, stage.running().await);
+async fn a_batch_returns_one_result_per_item(fixture: StoreFixture) {
+    let (dead, running) = (fixture.in_state(State::Dead).await, fixture.running().await);
     let batch = vec![running.id, dead.id, job_id(99), dead.id];
-    let expected =
-        [Discarded::NotDead(State::Running), Discarded::Done, Discarded::NotFound, Discarded::NotFound];
-    assert_eq!(stage.store.discard(batch).await.expect("discard"), expected);
+    let expected = [
+        DiscardResult::NotDead(State::Running),
+        DiscardResult::Done,
+        DiscardResult::NotFound,
+        DiscardResult::NotFound,
+    ];
+    assert_eq!(fixture.store.discard(batch).await.expect("discard"), expected);
 }
 
-async fn a_batch_that_is_too_large_is_refused(stage: Stage) {
-    let dead = stage.in_state(State::Dead).await;
+async fn an_oversized_batch_is_rejected(fixture: StoreFixture) {
+    let dead = fixture.in_state(State::Dead).await;
     let batch = vec![dead.id; BATCH_ITEMS_MAX + 1];
-    assert_eq!(refused(stage.store.discard(batch).await).field, "batch");
-    assert_eq!(stage.job(dead.id).await, dead);
+    assert_eq!(rejected(fixture.store.discard(batch).await).field, "batch");
+    assert_eq!(fixture.job(dead.id).await, dead);
 }
 
-async fn discard(stage: &Stage, id: redrive_core::JobId) -> Discarded {
-    only(stage.store.discard(vec![id]).await.expect("discard"))
+async fn discard(fixture: &StoreFixture, id: redrive_core::JobId) -> DiscardResult {
+    only(fixture.store.discard(vec![id]).await.expect("discard"))
 }

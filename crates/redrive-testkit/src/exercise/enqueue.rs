@@ -1,41 +1,43 @@
-//! Enqueue: durable, once, and all or nothing.
+//! Enqueue: adds each job once, and a batch as a whole or not at all.
 
 use std::time::Duration;
 
 use redrive_core::limits::{
-    BATCH_ITEMS_MAX, HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
+    BATCH_ITEMS_MAX, HORIZON, LEASE_MAX, LEASE_MIN, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX,
 };
-use redrive_core::store::{Enqueued, Retention};
+use redrive_core::store::{EnqueueResult, Retention};
 use redrive_core::{Job, NewJob, Start, State};
 
 use super::chapter;
-use super::stage::{Stage, at_once, job_id, key, kind, ms, only, priority, queue, refused, tenant};
+use super::fixture::{
+    StoreFixture, concurrently, job_id, key, kind, ms, only, priority, queue, rejected, tenant,
+};
 
 chapter!("enqueue":
-    a_new_job_has_every_column_as_asked,
-    a_start_decides_when_it_is_due,
+    a_new_job_has_the_requested_fields,
+    the_start_decides_when_a_job_is_due,
     a_fraction_of_a_millisecond_never_runs_early,
-    odd_bytes_and_names_come_back_unchanged,
-    empty_is_not_absent,
+    unusual_bytes_and_names_are_stored_unchanged,
+    an_empty_value_is_not_absent,
     the_same_id_is_added_once,
     the_same_key_finds_the_first_job,
     the_same_key_with_another_request_is_a_conflict,
     keys_belong_to_their_tenant,
-    the_id_is_looked_at_before_the_key,
+    the_id_is_compared_before_the_key,
     repeats_within_a_batch_are_found,
-    a_find_answers_as_an_enqueue_would,
-    a_find_adds_nothing_and_takes_no_key,
-    a_key_is_taken_in_every_state,
+    a_find_returns_what_an_enqueue_would,
+    a_find_adds_no_job_and_reserves_no_key,
+    a_key_is_in_use_in_every_state,
     a_discard_frees_key_and_id,
     a_prune_frees_key_and_id,
-    one_key_from_64_callers_makes_one_job,
-    one_id_from_64_callers_makes_one_job,
-    an_illegal_job_refuses_the_whole_batch,
-    limits_are_exact_and_named,
-    an_empty_batch_is_no_error,
+    one_key_from_64_callers_creates_one_job,
+    one_id_from_64_callers_creates_one_job,
+    an_invalid_job_rejects_the_whole_batch,
+    size_limits_are_exact_and_name_the_field,
+    an_empty_batch_succeeds,
 );
 
-async fn a_new_job_has_every_column_as_asked(stage: Stage) {
+async fn a_new_job_has_the_requested_fields(fixture: StoreFixture) {
     let new = NewJob {
         tenant: tenant("acme"),
         queue: queue("mail"),
@@ -46,38 +48,38 @@ async fn a_new_job_has_every_column_as_asked(stage: Stage) {
         start: Start::After(ms(1_500)),
         timeout: Some(ms(2_500)),
         metadata: Some("{\"trace\":1}".to_owned()),
-        subject: Some("https://example.test/ü?q=🦀".to_owned()),
+        target: Some("https://example.test/ü?q=🦀".to_owned()),
         lease: Some(Duration::from_millis(1_500)),
-        ..stage.new_job()
+        ..fixture.new_job()
     }
     .with_key(key("order-1"));
-    let id = stage.enqueue(new.clone()).await;
-    assert_eq!(stage.job(id).await, expected(&stage, new));
+    let id = fixture.enqueue(new.clone()).await;
+    assert_eq!(fixture.job(id).await, expected(&fixture, new));
 }
 
-async fn a_start_decides_when_it_is_due(stage: Stage) {
-    let past = stage.now().before(ms(5_000));
+async fn the_start_decides_when_a_job_is_due(fixture: StoreFixture) {
+    let past = fixture.now().before(ms(5_000));
     let cases = [
-        (Start::Now, stage.now()),
-        (Start::After(ms(1)), stage.now().after(ms(1))),
+        (Start::Now, fixture.now()),
+        (Start::After(ms(1)), fixture.now().after(ms(1))),
         (Start::At(past), past),
-        (Start::At(stage.now().after(HORIZON)), stage.now().after(HORIZON)),
+        (Start::At(fixture.now().after(HORIZON)), fixture.now().after(HORIZON)),
     ];
     for (start, due) in cases {
-        let id = stage.enqueue(NewJob { start, ..stage.new_job() }).await;
-        let job = stage.job(id).await;
+        let id = fixture.enqueue(NewJob { start, ..fixture.new_job() }).await;
+        let job = fixture.job(id).await;
         assert_eq!((job.next_run_at, job.began_at), (due, due), "{start:?}");
-        assert_eq!(job.created_at, stage.now(), "{start:?}");
+        assert_eq!(job.created_at, fixture.now(), "{start:?}");
     }
 }
 
-async fn a_fraction_of_a_millisecond_never_runs_early(stage: Stage) {
+async fn a_fraction_of_a_millisecond_never_runs_early(fixture: StoreFixture) {
     let start = Start::After(Duration::from_micros(1_001));
-    let id = stage.enqueue(NewJob { start, ..stage.new_job() }).await;
-    assert_eq!(stage.job(id).await.next_run_at, stage.now().after(ms(2)));
+    let id = fixture.enqueue(NewJob { start, ..fixture.new_job() }).await;
+    assert_eq!(fixture.job(id).await.next_run_at, fixture.now().after(ms(2)));
 }
 
-async fn odd_bytes_and_names_come_back_unchanged(stage: Stage) {
+async fn unusual_bytes_and_names_are_stored_unchanged(fixture: StoreFixture) {
     let bytes: Vec<u8> = (0..=255).chain([0, 0, 255, 254, 0]).collect();
     let new = NewJob {
         tenant: tenant("Ünïcode 🦀 '; DROP TABLE jobs; --"),
@@ -85,234 +87,235 @@ async fn odd_bytes_and_names_come_back_unchanged(stage: Stage) {
         kind: kind("種類\\{}:/"),
         payload: bytes,
         metadata: Some("line\nbreak\ttab 'quote' \"double\" \\ 🦀 \u{feff}".to_owned()),
-        ..stage.new_job()
+        ..fixture.new_job()
     }
     .with_key(key("clé=🔑&?"));
-    let id = stage.enqueue(new.clone()).await;
-    assert_eq!(stage.job(id).await, expected(&stage, new.clone()));
+    let id = fixture.enqueue(new.clone()).await;
+    assert_eq!(fixture.job(id).await, expected(&fixture, new.clone()));
     let again = NewJob { id: job_id(99), ..new };
-    assert_eq!(only(stage.store.enqueue(vec![again]).await.expect("enqueue")), Enqueued::Existing(id));
+    assert_eq!(only(fixture.store.enqueue(vec![again]).await.expect("enqueue")), EnqueueResult::Existing(id));
 }
 
-async fn empty_is_not_absent(stage: Stage) {
+async fn an_empty_value_is_not_absent(fixture: StoreFixture) {
     for metadata in [None, Some(String::new())] {
-        let new = NewJob { payload: Vec::new(), metadata, ..stage.new_job() };
-        let id = stage.enqueue(new.clone()).await;
-        assert_eq!(stage.job(id).await, expected(&stage, new));
+        let new = NewJob { payload: Vec::new(), metadata, ..fixture.new_job() };
+        let id = fixture.enqueue(new.clone()).await;
+        assert_eq!(fixture.job(id).await, expected(&fixture, new));
     }
 }
 
-async fn the_same_id_is_added_once(stage: Stage) {
-    let first = stage.new_job();
-    let id = stage.enqueue(first.clone()).await;
+async fn the_same_id_is_added_once(fixture: StoreFixture) {
+    let first = fixture.new_job();
+    let id = fixture.enqueue(first.clone()).await;
     let repeat = NewJob { payload: b"other".to_vec(), queue: queue("other"), ..first.clone() };
-    stage.clock.advance(ms(10));
+    fixture.clock.advance(ms(10));
     for again in [first.clone(), repeat] {
-        assert_eq!(add(&stage, again).await, Enqueued::Existing(id));
+        assert_eq!(add(&fixture, again).await, EnqueueResult::Existing(id));
     }
-    stage.clock.set(crate::clock::START);
-    assert_eq!(stage.job(id).await, expected(&stage, first));
-    assert_eq!(stage.content().await.len(), 1);
+    fixture.clock.set(crate::clock::START);
+    assert_eq!(fixture.job(id).await, expected(&fixture, first));
+    assert_eq!(fixture.content().await.len(), 1);
 }
 
-async fn the_same_key_finds_the_first_job(stage: Stage) {
-    let id = stage.enqueue(stage.new_job().with_key(key("k"))).await;
-    let before = stage.content().await;
+async fn the_same_key_finds_the_first_job(fixture: StoreFixture) {
+    let id = fixture.enqueue(fixture.new_job().with_key(key("k"))).await;
+    let before = fixture.content().await;
     let later = NewJob {
         start: Start::After(ms(50)),
         metadata: Some("not part of the request".to_owned()),
-        ..stage.new_job()
+        ..fixture.new_job()
     };
-    assert_eq!(add(&stage, later.with_key(key("k"))).await, Enqueued::Existing(id));
-    assert_eq!(stage.content().await, before);
+    assert_eq!(add(&fixture, later.with_key(key("k"))).await, EnqueueResult::Existing(id));
+    assert_eq!(fixture.content().await, before);
 }
 
-async fn the_same_key_with_another_request_is_a_conflict(stage: Stage) {
-    let id = stage.enqueue(stage.new_job().with_key(key("k"))).await;
-    let before = stage.content().await;
-    let other = NewJob { payload: b"other".to_vec(), ..stage.new_job() };
-    assert_eq!(add(&stage, other.with_key(key("k"))).await, Enqueued::Conflict(id));
-    assert_eq!(stage.content().await, before);
+async fn the_same_key_with_another_request_is_a_conflict(fixture: StoreFixture) {
+    let id = fixture.enqueue(fixture.new_job().with_key(key("k"))).await;
+    let before = fixture.content().await;
+    let other = NewJob { payload: b"other".to_vec(), ..fixture.new_job() };
+    assert_eq!(add(&fixture, other.with_key(key("k"))).await, EnqueueResult::Conflict(id));
+    assert_eq!(fixture.content().await, before);
 }
 
-async fn keys_belong_to_their_tenant(stage: Stage) {
-    let of = |name: &str| NewJob { tenant: tenant(name), ..stage.new_job() };
-    let ours = stage.enqueue(of("a").with_key(key("k"))).await;
-    let theirs = stage.enqueue(of("b").with_key(key("k"))).await;
-    stage.enqueue(of("a").with_key(key("K"))).await;
-    assert_eq!(add(&stage, of("a").with_key(key("k"))).await, Enqueued::Existing(ours));
-    assert_eq!(add(&stage, of("b").with_key(key("k"))).await, Enqueued::Existing(theirs));
+async fn keys_belong_to_their_tenant(fixture: StoreFixture) {
+    let of = |name: &str| NewJob { tenant: tenant(name), ..fixture.new_job() };
+    let first_tenant = fixture.enqueue(of("a").with_key(key("k"))).await;
+    let second_tenant = fixture.enqueue(of("b").with_key(key("k"))).await;
+    fixture.enqueue(of("a").with_key(key("K"))).await;
+    assert_eq!(add(&fixture, of("a").with_key(key("k"))).await, EnqueueResult::Existing(first_tenant));
+    assert_eq!(add(&fixture, of("b").with_key(key("k"))).await, EnqueueResult::Existing(second_tenant));
 }
 
-async fn the_id_is_looked_at_before_the_key(stage: Stage) {
-    let plain = stage.enqueue(stage.new_job()).await;
-    stage.enqueue(stage.new_job().with_key(key("k"))).await;
-    let both = NewJob { id: plain, ..stage.new_job() };
-    assert_eq!(add(&stage, both.with_key(key("k"))).await, Enqueued::Existing(plain));
+async fn the_id_is_compared_before_the_key(fixture: StoreFixture) {
+    let plain = fixture.enqueue(fixture.new_job()).await;
+    fixture.enqueue(fixture.new_job().with_key(key("k"))).await;
+    let both = NewJob { id: plain, ..fixture.new_job() };
+    assert_eq!(add(&fixture, both.with_key(key("k"))).await, EnqueueResult::Existing(plain));
 }
 
-async fn repeats_within_a_batch_are_found(stage: Stage) {
-    let plain = stage.new_job();
-    let keyed = stage.new_job().with_key(key("k"));
-    let same = stage.new_job().with_key(key("k"));
-    let other = NewJob { kind: kind("other"), ..stage.new_job() }.with_key(key("k"));
-    let last = stage.new_job();
+async fn repeats_within_a_batch_are_found(fixture: StoreFixture) {
+    let plain = fixture.new_job();
+    let keyed = fixture.new_job().with_key(key("k"));
+    let same = fixture.new_job().with_key(key("k"));
+    let other = NewJob { kind: kind("other"), ..fixture.new_job() }.with_key(key("k"));
+    let last = fixture.new_job();
     let batch = vec![plain.clone(), keyed.clone(), plain.clone(), same, other, last.clone()];
-    let answers = stage.store.enqueue(batch).await.expect("enqueue");
+    let answers = fixture.store.enqueue(batch).await.expect("enqueue");
     let expected = [
-        Enqueued::Created(plain.id),
-        Enqueued::Created(keyed.id),
-        Enqueued::Existing(plain.id),
-        Enqueued::Existing(keyed.id),
-        Enqueued::Conflict(keyed.id),
-        Enqueued::Created(last.id),
+        EnqueueResult::Created(plain.id),
+        EnqueueResult::Created(keyed.id),
+        EnqueueResult::Existing(plain.id),
+        EnqueueResult::Existing(keyed.id),
+        EnqueueResult::Conflict(keyed.id),
+        EnqueueResult::Created(last.id),
     ];
     assert_eq!(answers, expected);
-    assert_eq!(stage.content().await.len(), 3);
+    assert_eq!(fixture.content().await.len(), 3);
 }
 
-async fn a_find_answers_as_an_enqueue_would(stage: Stage) {
-    let of = |name: &str| NewJob { tenant: tenant(name), ..stage.new_job() };
-    let held = stage.enqueue(of("a").with_key(key("k"))).await;
-    let plain = stage.new_job();
-    let known = stage.enqueue(plain.clone()).await;
+async fn a_find_returns_what_an_enqueue_would(fixture: StoreFixture) {
+    let of = |name: &str| NewJob { tenant: tenant(name), ..fixture.new_job() };
+    let held = fixture.enqueue(of("a").with_key(key("k"))).await;
+    let plain = fixture.new_job();
+    let known = fixture.enqueue(plain.clone()).await;
     let other = NewJob { payload: b"other".to_vec(), ..of("a") };
-    let asked = [
-        (of("a").with_key(key("k")), Some(Enqueued::Existing(held))),
-        (other.with_key(key("k")), Some(Enqueued::Conflict(held))),
+    let cases = [
+        (of("a").with_key(key("k")), Some(EnqueueResult::Existing(held))),
+        (other.with_key(key("k")), Some(EnqueueResult::Conflict(held))),
         (of("b").with_key(key("k")), None),
         (of("a").with_key(key("K")), None),
         (of("a"), None),
-        (plain, Some(Enqueued::Existing(known))),
-        // A payload is not looked at, only what was asked for under the key.
-        (NewJob { payload: Vec::new(), ..of("a").with_key(key("k")) }, Some(Enqueued::Existing(held))),
+        (plain, Some(EnqueueResult::Existing(known))),
+        // The store compares the fingerprint of the request, not the payload.
+        (NewJob { payload: Vec::new(), ..of("a").with_key(key("k")) }, Some(EnqueueResult::Existing(held))),
     ];
-    let (jobs, answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-    assert_eq!(stage.store.find(jobs.clone()).await.expect("find"), answers);
+    let (jobs, answers): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
+    assert_eq!(fixture.store.find(jobs.clone()).await.expect("find"), answers);
     for (job, answer) in jobs.into_iter().zip(answers).take(2) {
-        assert_eq!(Some(add(&stage, job).await), answer, "an enqueue says the same");
+        assert_eq!(Some(add(&fixture, job).await), answer, "an enqueue returns the same");
     }
-    assert_eq!(stage.store.find(Vec::new()).await.expect("find"), []);
-    let many = (0..=BATCH_ITEMS_MAX).map(|_| stage.new_job()).collect();
-    assert_eq!(refused(stage.store.find(many).await).field, "batch");
+    assert_eq!(fixture.store.find(Vec::new()).await.expect("find"), []);
+    let many = (0..=BATCH_ITEMS_MAX).map(|_| fixture.new_job()).collect();
+    assert_eq!(rejected(fixture.store.find(many).await).field, "batch");
 }
 
-async fn a_find_adds_nothing_and_takes_no_key(stage: Stage) {
-    let first = stage.new_job().with_key(key("k"));
-    let before = stage.content().await;
+async fn a_find_adds_no_job_and_reserves_no_key(fixture: StoreFixture) {
+    let first = fixture.new_job().with_key(key("k"));
+    let before = fixture.content().await;
     for _ in 0..2 {
-        assert_eq!(only(stage.store.find(vec![first.clone()]).await.expect("find")), None);
+        assert_eq!(only(fixture.store.find(vec![first.clone()]).await.expect("find")), None);
     }
-    assert_eq!(stage.content().await, before);
+    assert_eq!(fixture.content().await, before);
     let id = first.id;
-    assert_eq!(add(&stage, first).await, Enqueued::Created(id));
+    assert_eq!(add(&fixture, first).await, EnqueueResult::Created(id));
 }
 
-async fn a_key_is_taken_in_every_state(stage: Stage) {
+async fn a_key_is_in_use_in_every_state(fixture: StoreFixture) {
     for state in State::ALL {
-        let new = stage.own_job().with_key(key(state.name()));
-        let id = stage.enqueue(new.clone()).await;
-        stage.lead(id, state).await;
-        let again = NewJob { id: stage.new_job().id, ..new };
-        assert_eq!(add(&stage, again).await, Enqueued::Existing(id), "{state}");
+        let new = fixture.own_job().with_key(key(state.name()));
+        let id = fixture.enqueue(new.clone()).await;
+        fixture.bring_to(id, state).await;
+        let again = NewJob { id: fixture.new_job().id, ..new };
+        assert_eq!(add(&fixture, again).await, EnqueueResult::Existing(id), "{state}");
     }
 }
 
-async fn a_discard_frees_key_and_id(stage: Stage) {
-    let new = stage.own_job().with_key(key("k"));
-    let id = stage.enqueue(new.clone()).await;
-    stage.lead(id, State::Dead).await;
-    stage.store.discard(vec![id]).await.expect("discard");
-    stage.enqueue(new.clone()).await;
-    assert_eq!(stage.content().await, [(expected(&stage, new), Vec::new())]);
+async fn a_discard_frees_key_and_id(fixture: StoreFixture) {
+    let new = fixture.own_job().with_key(key("k"));
+    let id = fixture.enqueue(new.clone()).await;
+    fixture.bring_to(id, State::Dead).await;
+    fixture.store.discard(vec![id]).await.expect("discard");
+    fixture.enqueue(new.clone()).await;
+    assert_eq!(fixture.content().await, [(expected(&fixture, new), Vec::new())]);
 }
 
-async fn a_prune_frees_key_and_id(stage: Stage) {
-    let new = stage.own_job().with_key(key("k"));
-    let id = stage.enqueue(new.clone()).await;
-    stage.lead(id, State::Succeeded).await;
-    let at_once = Retention { succeeded: Duration::ZERO, ..Retention::default() };
-    assert_eq!(stage.store.prune(at_once, 10).await.expect("prune"), 1);
-    stage.enqueue(new.clone()).await;
-    assert_eq!(stage.content().await, [(expected(&stage, new), Vec::new())]);
+async fn a_prune_frees_key_and_id(fixture: StoreFixture) {
+    let new = fixture.own_job().with_key(key("k"));
+    let id = fixture.enqueue(new.clone()).await;
+    fixture.bring_to(id, State::Succeeded).await;
+    let no_retention = Retention { succeeded: Duration::ZERO, ..Retention::default() };
+    assert_eq!(fixture.store.prune(no_retention, 10).await.expect("prune"), 1);
+    fixture.enqueue(new.clone()).await;
+    assert_eq!(fixture.content().await, [(expected(&fixture, new), Vec::new())]);
 }
 
-async fn one_key_from_64_callers_makes_one_job(stage: Stage) {
-    let answers = at_once(64, |_| {
-        let (store, new) = (stage.store.clone(), stage.new_job().with_key(key("k")));
+async fn one_key_from_64_callers_creates_one_job(fixture: StoreFixture) {
+    let answers = concurrently(64, |_| {
+        let (store, new) = (fixture.store.clone(), fixture.new_job().with_key(key("k")));
         async move { only(store.enqueue(vec![new]).await.expect("enqueue")) }
     })
     .await;
-    one_created(&answers);
-    assert_eq!(stage.content().await.len(), 1);
+    assert_one_created(&answers);
+    assert_eq!(fixture.content().await.len(), 1);
 }
 
-async fn one_id_from_64_callers_makes_one_job(stage: Stage) {
-    let new = stage.new_job();
-    let answers = at_once(64, |_| {
-        let (store, new) = (stage.store.clone(), new.clone());
+async fn one_id_from_64_callers_creates_one_job(fixture: StoreFixture) {
+    let new = fixture.new_job();
+    let answers = concurrently(64, |_| {
+        let (store, new) = (fixture.store.clone(), new.clone());
         async move { only(store.enqueue(vec![new]).await.expect("enqueue")) }
     })
     .await;
-    one_created(&answers);
-    assert_eq!(stage.content().await.len(), 1);
+    assert_one_created(&answers);
+    assert_eq!(fixture.content().await.len(), 1);
 }
 
-async fn an_illegal_job_refuses_the_whole_batch(stage: Stage) {
+async fn an_invalid_job_rejects_the_whole_batch(fixture: StoreFixture) {
     let cases = [
-        ("payload", NewJob { payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..stage.new_job() }),
-        ("subject", NewJob { subject: Some("x".repeat(SUBJECT_BYTES_MAX + 1)), ..stage.new_job() }),
-        ("lease", NewJob { lease: Some(LEASE_MIN - Duration::from_millis(1)), ..stage.new_job() }),
-        ("lease", NewJob { lease: Some(LEASE_MAX + Duration::from_millis(1)), ..stage.new_job() }),
-        ("metadata", NewJob { metadata: Some("x".repeat(PAYLOAD_BYTES_MAX + 1)), ..stage.new_job() }),
-        ("metadata", NewJob { metadata: Some("a\0b".to_owned()), ..stage.new_job() }),
-        ("subject", NewJob { subject: Some("a\0b".to_owned()), ..stage.new_job() }),
-        ("runAt", NewJob { start: Start::After(HORIZON + ms(1)), ..stage.new_job() }),
-        ("runAt", NewJob { start: Start::At(stage.now().after(HORIZON + ms(1))), ..stage.new_job() }),
+        ("payload", NewJob { payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..fixture.new_job() }),
+        ("target", NewJob { target: Some("x".repeat(TARGET_BYTES_MAX + 1)), ..fixture.new_job() }),
+        ("lease", NewJob { lease: Some(LEASE_MIN - Duration::from_millis(1)), ..fixture.new_job() }),
+        ("lease", NewJob { lease: Some(LEASE_MAX + Duration::from_millis(1)), ..fixture.new_job() }),
+        ("metadata", NewJob { metadata: Some("x".repeat(PAYLOAD_BYTES_MAX + 1)), ..fixture.new_job() }),
+        ("metadata", NewJob { metadata: Some("a\0b".to_owned()), ..fixture.new_job() }),
+        ("target", NewJob { target: Some("a\0b".to_owned()), ..fixture.new_job() }),
+        ("runAt", NewJob { start: Start::After(HORIZON + ms(1)), ..fixture.new_job() }),
+        ("runAt", NewJob { start: Start::At(fixture.now().after(HORIZON + ms(1))), ..fixture.new_job() }),
     ];
     for (field, illegal) in cases {
-        let batch = vec![stage.new_job(), illegal, stage.new_job()];
-        assert_eq!(refused(stage.store.enqueue(batch).await).field, field);
-        assert_eq!(stage.content().await, [], "{field}");
+        let batch = vec![fixture.new_job(), illegal, fixture.new_job()];
+        assert_eq!(rejected(fixture.store.enqueue(batch).await).field, field);
+        assert_eq!(fixture.content().await, [], "{field}");
     }
 }
 
-async fn limits_are_exact_and_named(stage: Stage) {
+async fn size_limits_are_exact_and_name_the_field(fixture: StoreFixture) {
     let largest = NewJob {
         payload: vec![1; PAYLOAD_BYTES_MAX],
         metadata: Some("x".repeat(PAYLOAD_BYTES_MAX)),
-        subject: Some("x".repeat(SUBJECT_BYTES_MAX)),
+        target: Some("x".repeat(TARGET_BYTES_MAX)),
         lease: Some(LEASE_MAX),
-        ..stage.new_job()
+        ..fixture.new_job()
     };
-    let id = stage.enqueue(largest.clone()).await;
-    assert_eq!(stage.job(id).await, expected(&stage, largest));
-    let many = |count: usize| (0..count).map(|_| stage.new_job()).collect::<Vec<_>>();
+    let id = fixture.enqueue(largest.clone()).await;
+    assert_eq!(fixture.job(id).await, expected(&fixture, largest));
+    let many = |count: usize| (0..count).map(|_| fixture.new_job()).collect::<Vec<_>>();
     let too_many = many(BATCH_ITEMS_MAX + 1);
-    assert_eq!(refused(stage.store.enqueue(too_many).await).field, "batch");
-    let most = stage.store.enqueue(many(BATCH_ITEMS_MAX)).await.expect("a full batch");
+    assert_eq!(rejected(fixture.store.enqueue(too_many).await).field, "batch");
+    let most = fixture.store.enqueue(many(BATCH_ITEMS_MAX)).await.expect("a full batch");
     assert_eq!(most.len(), BATCH_ITEMS_MAX);
 }
 
-async fn an_empty_batch_is_no_error(stage: Stage) {
-    assert_eq!(stage.store.enqueue(Vec::new()).await.expect("enqueue"), []);
+async fn an_empty_batch_succeeds(fixture: StoreFixture) {
+    assert_eq!(fixture.store.enqueue(Vec::new()).await.expect("enqueue"), []);
 }
 
-async fn add(stage: &Stage, new: NewJob) -> Enqueued {
-    only(stage.store.enqueue(vec![new]).await.expect("enqueue"))
+async fn add(fixture: &StoreFixture, new: NewJob) -> EnqueueResult {
+    only(fixture.store.enqueue(vec![new]).await.expect("enqueue"))
 }
 
-fn one_created(answers: &[Enqueued]) {
-    let created: Vec<&Enqueued> = answers.iter().filter(|a| matches!(a, Enqueued::Created(_))).collect();
+fn assert_one_created(answers: &[EnqueueResult]) {
+    let created: Vec<&EnqueueResult> =
+        answers.iter().filter(|a| matches!(a, EnqueueResult::Created(_))).collect();
     assert_eq!(created.len(), 1, "{answers:?}");
     let id = created[0].id();
-    let repeats = answers.iter().filter(|a| **a == Enqueued::Existing(id)).count();
+    let repeats = answers.iter().filter(|a| **a == EnqueueResult::Existing(id)).count();
     assert_eq!(repeats, answers.len() - 1, "{answers:?}");
 }
 
-/// The row that a new job becomes.
-fn expected(stage: &Stage, new: NewJob) -> Job {
-    let due = new.start.resolve(stage.now()).expect("a legal start");
+/// The job that a new job becomes.
+fn expected(fixture: &StoreFixture, new: NewJob) -> Job {
+    let due = new.start.resolve(fixture.now()).expect("a legal start");
     Job {
         id: new.id,
         tenant: new.tenant,
@@ -322,19 +325,19 @@ fn expected(stage: &Stage, new: NewJob) -> Job {
         priority: new.priority,
         policy: new.policy,
         payload: new.payload,
-        key: new.idempotency.map(|asked| asked.key),
-        subject: new.subject,
+        key: new.idempotency.map(|idempotency| idempotency.key),
+        target: new.target,
         metadata: new.metadata,
         timeout: new.timeout,
         lease: new.lease,
         partition: new.partition,
         parent: new.parent,
         awaits: None,
-        held: false,
+        paused: false,
         run: 1,
         attempt: 0,
         epoch: 0,
-        created_at: stage.now(),
+        created_at: fixture.now(),
         began_at: due,
         next_run_at: due,
         started_at: None,

@@ -1,4 +1,4 @@
-//! A fresh store with its clock, and short words for what behaviours do with it.
+//! A new store with its clock, and short names for the calls that behaviours make.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -6,45 +6,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED, Written};
+use redrive_core::records::{EVERY_QUEUE, PAUSED, Precondition, RecordWrite, WriteResult};
 use redrive_core::store::{
-    Backend, Cancelled, ClaimRequest, Claimed, Enqueued, Filter, PageRequest, ReclaimRequest, Settled,
-    Settlement,
+    Backend, CancelResult, ClaimRequest, ClaimedJobs, EnqueueResult, Filter, PageRequest, ReclaimRequest,
+    SettleResult, Settlement,
 };
 use redrive_core::{
-    Attempt, Await, Entry, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef,
-    Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, Wait, WorkerId,
+    Attempt, AttemptReport, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef,
+    Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, Wait, WaitCondition, WorkerId,
 };
 use uuid::Builder;
 
 use crate::clock::{ManualClock, START};
 
-/// How long leases last unless a behaviour says otherwise.
+/// The duration of leases unless a behaviour sets another.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// A fresh store and its clock.
-pub(crate) struct Stage {
+/// A new store and its clock.
+pub(crate) struct StoreFixture {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) clock: ManualClock,
-    made: AtomicU64,
+    next_id: AtomicU64,
 }
 
-impl Stage {
+impl StoreFixture {
     pub(crate) fn new(store: Arc<dyn Backend>, clock: ManualClock) -> Self {
-        Self { store, clock, made: AtomicU64::new(0) }
+        Self { store, clock, next_id: AtomicU64::new(0) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// A job like any other, with the next greater id.
+    /// A job with default values and the next greater id.
     pub(crate) fn new_job(&self) -> NewJob {
-        let id = job_id(self.made.fetch_add(1, Ordering::SeqCst));
+        let id = job_id(self.next_id.fetch_add(1, Ordering::SeqCst));
         NewJob::new(id, kind("work"), policy("default"), b"payload".to_vec())
     }
 
-    /// A job in a queue of its own, so that it can be claimed without touching others.
+    /// A job in a queue of its own, so that a claim of it takes no other job.
     pub(crate) fn own_job(&self) -> NewJob {
         let job = self.new_job();
         let queue = queue(&format!("own-{}", job.id));
@@ -54,7 +54,7 @@ impl Stage {
     pub(crate) async fn enqueue(&self, job: NewJob) -> JobId {
         let id = job.id;
         let answer = self.store.enqueue(vec![job]).await.expect("enqueue");
-        assert_eq!(answer, [Enqueued::Created(id)]);
+        assert_eq!(answer, [EnqueueResult::Created(id)]);
         id
     }
 
@@ -62,20 +62,20 @@ impl Stage {
         let jobs: Vec<NewJob> = (0..count).map(|_| self.new_job()).collect();
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         let answer = self.store.enqueue(jobs).await.expect("enqueue");
-        assert!(answer.iter().all(|each| matches!(each, Enqueued::Created(_))));
+        assert!(answer.iter().all(|each| matches!(each, EnqueueResult::Created(_))));
         ids
     }
 
-    /// Claims by default settings and returns the jobs.
+    /// Claims with default settings and returns the jobs.
     pub(crate) async fn claim(&self, limit: usize) -> Vec<Job> {
         self.claim_by(claim_request(limit)).await.jobs
     }
 
-    pub(crate) async fn claim_by(&self, request: ClaimRequest) -> Claimed {
+    pub(crate) async fn claim_by(&self, request: ClaimRequest) -> ClaimedJobs {
         self.store.claim(request).await.expect("claim")
     }
 
-    /// Claims the one job of a queue of its own.
+    /// Claims a job that is alone in its queue.
     pub(crate) async fn claim_own(&self, id: JobId) -> Job {
         let queues = vec![self.job(id).await.queue];
         let mut jobs = self.claim_by(ClaimRequest { queues, ..claim_request(1) }).await.jobs;
@@ -89,14 +89,14 @@ impl Stage {
         self.claim_own(id).await
     }
 
-    /// Leads a fresh job into `state`.
+    /// A new job that was brought into `state`.
     pub(crate) async fn in_state(&self, state: State) -> Job {
         let id = self.enqueue(self.own_job()).await;
-        self.lead(id, state).await
+        self.bring_to(id, state).await
     }
 
-    /// Leads a job in a queue of its own from pending into `state`.
-    pub(crate) async fn lead(&self, id: JobId, state: State) -> Job {
+    /// Brings a pending job that is alone in its queue into `state`.
+    pub(crate) async fn bring_to(&self, id: JobId, state: State) -> Job {
         match state {
             State::Pending => {}
             State::Running => drop(self.claim_own(id).await),
@@ -106,21 +106,21 @@ impl Stage {
             State::Dead => {
                 self.claim_and_settle(id, Verdict::DeadLetter(Reason::AttemptsExhausted)).await;
             }
-            State::Cancelled => assert_eq!(self.cancel(id).await, Cancelled::Done),
+            State::Cancelled => assert_eq!(self.cancel(id).await, CancelResult::Done),
         }
         let job = self.job(id).await;
         assert_eq!(job.state, state);
         job
     }
 
-    /// Leads a job in a queue of its own that is due into `state`, by way of pending if need be.
-    pub(crate) async fn lead_on(&self, id: JobId, state: State) {
+    /// Brings a due job that is alone in its queue into `state`, unless it is in that state already.
+    pub(crate) async fn bring_due_job_to(&self, id: JobId, state: State) {
         if self.job(id).await.state != state {
-            self.lead_again(id, state).await;
+            self.bring_from_other_state(id, state).await;
         }
     }
 
-    async fn lead_again(&self, id: JobId, state: State) {
+    async fn bring_from_other_state(&self, id: JobId, state: State) {
         match state {
             State::Pending => self.claim_and_settle(id, Verdict::Release).await,
             State::Retrying
@@ -128,25 +128,25 @@ impl Stage {
             | State::Waiting
             | State::Succeeded
             | State::Dead
-            | State::Cancelled => drop(self.lead(id, state).await),
+            | State::Cancelled => drop(self.bring_to(id, state).await),
         }
     }
 
-    /// Takes a job in a queue of its own through one attempt, with a log entry.
+    /// Claims and settles a job that is alone in its queue, with a log entry.
     pub(crate) async fn claim_and_settle(&self, id: JobId, verdict: Verdict) {
         let job = self.claim_own(id).await;
         let settlement = Settlement {
-            entry: Some(entry(&job, verdict_word(&verdict))),
+            entry: Some(entry(&job, outcome_text(&verdict))),
             ..settlement(job.lease(), verdict)
         };
         self.settle_by(settlement).await;
     }
 
-    pub(crate) async fn settle(&self, lease: Lease, verdict: Verdict) -> Settled {
+    pub(crate) async fn settle(&self, lease: Lease, verdict: Verdict) -> SettleResult {
         self.settle_by(settlement(lease, verdict)).await
     }
 
-    pub(crate) async fn settle_by(&self, settlement: Settlement) -> Settled {
+    pub(crate) async fn settle_by(&self, settlement: Settlement) -> SettleResult {
         only(self.store.settle(vec![settlement]).await.expect("settle"))
     }
 
@@ -154,7 +154,7 @@ impl Stage {
         self.store.reclaim(reclaim_request(limit)).await.expect("reclaim").jobs
     }
 
-    pub(crate) async fn cancel(&self, id: JobId) -> Cancelled {
+    pub(crate) async fn cancel(&self, id: JobId) -> CancelResult {
         only(self.store.cancel(vec![id]).await.expect("cancel"))
     }
 
@@ -162,7 +162,7 @@ impl Stage {
         self.store.redrive(vec![id]).await.expect("redrive");
     }
 
-    /// Pauses a queue, or every one.
+    /// Pauses a queue, or all queues.
     pub(crate) async fn pause(&self, queue: Option<&Queue>) {
         self.set_paused(queue, Some(b"{}".to_vec())).await;
     }
@@ -173,17 +173,17 @@ impl Stage {
 
     async fn set_paused(&self, queue: Option<&Queue>, value: Option<Vec<u8>>) {
         let id = queue.map_or(EVERY_QUEUE, Queue::as_str);
-        self.write(PAUSED, id, Expect::Any, value).await;
+        self.write(PAUSED, id, Precondition::Any, value).await;
     }
 
     pub(crate) async fn write(
         &self,
         kind: &str,
         id: &str,
-        expect: Expect,
+        expect: Precondition,
         value: Option<Vec<u8>>,
-    ) -> Written {
-        let change = Change { kind: kind.to_owned(), id: id.to_owned(), expect, value };
+    ) -> WriteResult {
+        let change = RecordWrite { kind: kind.to_owned(), id: id.to_owned(), expect, value };
         self.store.write(change).await.expect("write")
     }
 
@@ -195,13 +195,14 @@ impl Stage {
         self.find(id).await.expect("the job is there")
     }
 
+    /// The whole attempt log of a job, oldest attempt first.
     pub(crate) async fn log(&self, id: JobId) -> Vec<Attempt> {
         let page = self.store.attempts(id, PageRequest::first(1000)).await.expect("attempts");
         assert_eq!(page.next, None);
-        page.items
+        page.items.into_iter().rev().collect()
     }
 
-    /// Everything there is to see, to prove that nothing changed.
+    /// All jobs with their logs, to prove that nothing changed.
     pub(crate) async fn content(&self) -> Vec<(Job, Vec<Attempt>)> {
         let page = self.store.list(Filter::default(), PageRequest::first(1000)).await.expect("list");
         let mut content = Vec::new();
@@ -213,8 +214,8 @@ impl Stage {
     }
 }
 
-/// Runs `count` calls at once and returns their answers.
-pub(crate) async fn at_once<T, Fut>(count: usize, call: impl Fn(usize) -> Fut) -> Vec<T>
+/// Runs `count` calls concurrently and returns their results.
+pub(crate) async fn concurrently<T, Fut>(count: usize, call: impl Fn(usize) -> Fut) -> Vec<T>
 where
     Fut: Future<Output = T> + Send + 'static,
     T: Send + 'static,
@@ -227,18 +228,18 @@ where
     answers
 }
 
-/// The refusal, which must be one that names a field.
-pub(crate) fn refused<T: Debug>(result: Result<T, StoreError>) -> Invalid {
+/// The error of a call that must be rejected as invalid.
+pub(crate) fn rejected<T: Debug>(result: Result<T, StoreError>) -> Invalid {
     match result {
         Err(StoreError::Invalid(invalid)) => invalid,
-        Err(other) => panic!("should be refused as invalid, failed with {other:?}"),
-        Ok(answer) => panic!("should be refused as invalid, was accepted: {answer:?}"),
+        Err(other) => panic!("should be rejected as invalid, failed with {other:?}"),
+        Ok(answer) => panic!("should be rejected as invalid, was accepted: {answer:?}"),
     }
 }
 
-/// The answer to a batch of one.
+/// The result of a batch of one.
 pub(crate) fn only<T: Debug>(mut answers: Vec<T>) -> T {
-    assert_eq!(answers.len(), 1, "one answer to one question: {answers:?}");
+    assert_eq!(answers.len(), 1, "one result for one item: {answers:?}");
     answers.remove(0)
 }
 
@@ -246,7 +247,7 @@ pub(crate) fn ids(jobs: &[Job]) -> Vec<JobId> {
     jobs.iter().map(|job| job.id).collect()
 }
 
-/// The `n`-th id that a caller would make.
+/// The `n`-th id.
 pub(crate) fn job_id(n: u64) -> JobId {
     let ms = u64::try_from(START.as_ms()).unwrap_or(0) + n;
     JobId(Builder::from_unix_timestamp_millis(ms, &[7; 10]).into_uuid())
@@ -264,8 +265,8 @@ pub(crate) fn settlement(lease: Lease, verdict: Verdict) -> Settlement {
     Settlement::new(lease, verdict)
 }
 
-pub(crate) fn entry(job: &Job, outcome: &str) -> Entry {
-    Entry {
+pub(crate) fn entry(job: &Job, outcome: &str) -> AttemptReport {
+    AttemptReport {
         run: job.run,
         attempt: job.attempt,
         started_at: job.started_at.expect("a claimed job has started"),
@@ -276,12 +277,12 @@ pub(crate) fn entry(job: &Job, outcome: &str) -> Entry {
     }
 }
 
-fn verdict_word(verdict: &Verdict) -> &'static str {
+fn outcome_text(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Complete(_) => "done",
         Verdict::Retry(_) | Verdict::DeadLetter(_) => "failed",
         Verdict::Snooze(_) => "snoozed",
-        Verdict::Park(_) => "parked",
+        Verdict::Hold(_) => "held",
         Verdict::Wait(_) => "waiting",
         Verdict::Release => "released",
         Verdict::Cancel => "cancelled",
@@ -320,7 +321,7 @@ pub(crate) fn priority(n: u8) -> Priority {
     Priority::new(n).expect("a legal priority")
 }
 
-/// A wait that only [`redrive_core::Steps::unhold`] ends.
+/// A wait that only [`redrive_core::Steps::unpause`] ends.
 pub(crate) fn wait() -> Verdict {
-    Verdict::Wait(Wait::until(Await::Unhold))
+    Verdict::Wait(Wait::until(WaitCondition::Unpaused))
 }

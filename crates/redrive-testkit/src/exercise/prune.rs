@@ -1,4 +1,4 @@
-//! Prune: what has ended goes when its retention is over, and not a millisecond before.
+//! Prune: deletes ended jobs when their retention is over, and not a millisecond before.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use redrive_core::store::Retention;
 use redrive_core::{JobId, NewJob, Parent, State, Verdict};
 
 use super::chapter;
-use super::stage::{LEASE, Stage, ids, ms};
+use super::fixture::{LEASE, StoreFixture, ids, ms};
 
 chapter!("prune":
     removes_each_state_at_its_millisecond_and_not_before,
-    never_removes_what_has_not_ended,
+    never_removes_a_live_job,
     counts_from_the_end_and_not_from_the_start,
-    goes_state_by_state_and_longest_ended_first_within_the_limit,
-    a_retention_without_end_keeps_for_ever,
+    removes_state_by_state_and_longest_ended_first_within_the_limit,
+    an_unlimited_retention_keeps_jobs_for_ever,
     removes_the_log_too,
     a_redriven_job_is_kept,
     removes_many_at_once,
@@ -27,119 +27,121 @@ const RETENTION: Retention = Retention {
     cancelled: Duration::from_millis(3_000),
 };
 
-async fn removes_each_state_at_its_millisecond_and_not_before(stage: Stage) {
+async fn removes_each_state_at_its_millisecond_and_not_before(fixture: StoreFixture) {
     for (state, kept) in RETENTION.by_state() {
-        let job = stage.in_state(state).await;
-        let other = stage.enqueue(stage.own_job()).await;
-        stage.clock.advance(kept - ms(1));
-        assert_eq!(prune(&stage, 10).await, 0, "{state}");
-        assert_eq!(stage.job(job.id).await, job);
-        stage.clock.advance(ms(1));
-        assert_eq!(prune(&stage, 10).await, 1, "{state}");
-        assert_eq!(stage.find(job.id).await, None, "{state}");
-        assert!(stage.find(other).await.is_some());
+        let job = fixture.in_state(state).await;
+        let other = fixture.enqueue(fixture.own_job()).await;
+        fixture.clock.advance(kept - ms(1));
+        assert_eq!(prune(&fixture, 10).await, 0, "{state}");
+        assert_eq!(fixture.job(job.id).await, job);
+        fixture.clock.advance(ms(1));
+        assert_eq!(prune(&fixture, 10).await, 1, "{state}");
+        assert_eq!(fixture.find(job.id).await, None, "{state}");
+        assert!(fixture.find(other).await.is_some());
     }
 }
 
-async fn never_removes_what_has_not_ended(stage: Stage) {
+async fn never_removes_a_live_job(fixture: StoreFixture) {
     for state in State::ALL.into_iter().filter(|state| !state.is_final()) {
-        stage.in_state(state).await;
+        fixture.in_state(state).await;
     }
-    stage.clock.advance(LEASE * 100_000);
-    let before = stage.content().await;
-    assert_eq!(prune(&stage, 100).await, 0);
-    assert_eq!(stage.content().await, before);
+    fixture.clock.advance(LEASE * 100_000);
+    let before = fixture.content().await;
+    assert_eq!(prune(&fixture, 100).await, 0);
+    assert_eq!(fixture.content().await, before);
 }
 
-async fn counts_from_the_end_and_not_from_the_start(stage: Stage) {
-    let id = stage.enqueue(stage.own_job()).await;
-    stage.clock.advance(ms(500));
-    stage.lead(id, State::Running).await;
-    stage.clock.advance(ms(5_000));
-    let lease = stage.job(id).await.lease();
-    stage.settle(lease, Verdict::Complete(None)).await;
-    stage.clock.advance(ms(999));
-    assert_eq!(prune(&stage, 10).await, 0);
-    stage.clock.advance(ms(1));
-    assert_eq!(prune(&stage, 10).await, 1);
+async fn counts_from_the_end_and_not_from_the_start(fixture: StoreFixture) {
+    let id = fixture.enqueue(fixture.own_job()).await;
+    fixture.clock.advance(ms(500));
+    fixture.bring_to(id, State::Running).await;
+    fixture.clock.advance(ms(5_000));
+    let lease = fixture.job(id).await.lease();
+    fixture.settle(lease, Verdict::Complete(None)).await;
+    fixture.clock.advance(ms(999));
+    assert_eq!(prune(&fixture, 10).await, 0);
+    fixture.clock.advance(ms(1));
+    assert_eq!(prune(&fixture, 10).await, 1);
 }
 
-async fn goes_state_by_state_and_longest_ended_first_within_the_limit(stage: Stage) {
+async fn removes_state_by_state_and_longest_ended_first_within_the_limit(fixture: StoreFixture) {
     let mut order: Vec<(usize, JobId)> = Vec::new();
-    // Each state ends twice, the later one first in id, so that neither id nor state alone gives the order.
+    // Two jobs end in each state, the one with the smaller id later, so that neither id nor state alone gives the
+    // order.
     for state in [State::Cancelled, State::Dead, State::Succeeded] {
-        let (late, early) = (stage.enqueue(stage.own_job()).await, stage.enqueue(stage.own_job()).await);
-        stage.lead(early, state).await;
-        stage.clock.advance(ms(10));
-        stage.lead(late, state).await;
+        let (late, early) =
+            (fixture.enqueue(fixture.own_job()).await, fixture.enqueue(fixture.own_job()).await);
+        fixture.bring_to(early, state).await;
+        fixture.clock.advance(ms(10));
+        fixture.bring_to(late, state).await;
         let rank = RETENTION.by_state().iter().position(|(of, _)| *of == state).expect("a final state");
         order.extend([(rank * 2, early), (rank * 2 + 1, late)]);
     }
     order.sort_unstable();
-    stage.clock.advance(ms(10_000));
+    fixture.clock.advance(ms(10_000));
     for gone in 1..=6 {
-        assert_eq!(prune(&stage, 1).await, 1);
+        assert_eq!(prune(&fixture, 1).await, 1);
         let mut left: Vec<JobId> = order[gone..].iter().map(|(_, id)| *id).collect();
         left.sort_unstable();
         left.reverse();
-        let there: Vec<_> = stage.content().await.into_iter().map(|(job, _)| job).collect();
-        assert_eq!(ids(&there), left);
+        let remaining: Vec<_> = fixture.content().await.into_iter().map(|(job, _)| job).collect();
+        assert_eq!(ids(&remaining), left);
     }
-    assert_eq!(prune(&stage, 1).await, 0);
+    assert_eq!(prune(&fixture, 1).await, 0);
 }
 
-async fn a_retention_without_end_keeps_for_ever(stage: Stage) {
+async fn an_unlimited_retention_keeps_jobs_for_ever(fixture: StoreFixture) {
     let kept = Retention { succeeded: Duration::MAX, dead: Duration::MAX, cancelled: Duration::ZERO };
     for state in [State::Succeeded, State::Dead, State::Cancelled] {
-        stage.in_state(state).await;
+        fixture.in_state(state).await;
     }
-    stage.clock.advance(LEASE * 1_000_000);
-    assert_eq!(stage.store.prune(kept, 10).await.expect("prune"), 1);
-    assert_eq!(stage.content().await.len(), 2);
+    fixture.clock.advance(LEASE * 1_000_000);
+    assert_eq!(fixture.store.prune(kept, 10).await.expect("prune"), 1);
+    assert_eq!(fixture.content().await.len(), 2);
 }
 
-async fn removes_the_log_too(stage: Stage) {
-    let job = stage.in_state(State::Dead).await;
-    assert_eq!(stage.log(job.id).await.len(), 1);
-    stage.clock.advance(ms(2_000));
-    assert_eq!(prune(&stage, 10).await, 1);
-    assert_eq!(stage.log(job.id).await, []);
+async fn removes_the_log_too(fixture: StoreFixture) {
+    let job = fixture.in_state(State::Dead).await;
+    assert_eq!(fixture.log(job.id).await.len(), 1);
+    fixture.clock.advance(ms(2_000));
+    assert_eq!(prune(&fixture, 10).await, 1);
+    assert_eq!(fixture.log(job.id).await, []);
 }
 
-async fn a_redriven_job_is_kept(stage: Stage) {
-    let job = stage.in_state(State::Dead).await;
-    stage.redrive(job.id).await;
-    stage.clock.advance(ms(10_000));
-    assert_eq!(prune(&stage, 10).await, 0);
-    assert!(stage.find(job.id).await.is_some());
+async fn a_redriven_job_is_kept(fixture: StoreFixture) {
+    let job = fixture.in_state(State::Dead).await;
+    fixture.redrive(job.id).await;
+    fixture.clock.advance(ms(10_000));
+    assert_eq!(prune(&fixture, 10).await, 0);
+    assert!(fixture.find(job.id).await.is_some());
 }
 
-async fn removes_many_at_once(stage: Stage) {
-    let made = stage.enqueue_some(250).await;
-    stage.store.cancel(made).await.expect("cancel");
-    stage.clock.advance(ms(3_000));
-    assert_eq!(prune(&stage, 0).await, 0);
-    assert_eq!(prune(&stage, 100).await, 100);
-    assert_eq!(prune(&stage, BATCH_ITEMS_MAX).await, 150);
-    assert_eq!(stage.content().await, []);
+async fn removes_many_at_once(fixture: StoreFixture) {
+    let enqueued = fixture.enqueue_some(250).await;
+    fixture.store.cancel(enqueued).await.expect("cancel");
+    fixture.clock.advance(ms(3_000));
+    assert_eq!(prune(&fixture, 0).await, 0);
+    assert_eq!(prune(&fixture, 100).await, 100);
+    assert_eq!(prune(&fixture, BATCH_ITEMS_MAX).await, 150);
+    assert_eq!(fixture.content().await, []);
 }
 
-async fn prune(stage: &Stage, limit: usize) -> usize {
-    stage.store.prune(RETENTION, limit).await.expect("prune")
+async fn prune(fixture: &StoreFixture, limit: usize) -> usize {
+    fixture.store.prune(RETENTION, limit).await.expect("prune")
 }
 
-async fn keeps_children_until_their_parent_has_ended(stage: Stage) {
-    let parent = stage.in_state(State::Waiting).await.id;
-    let of = |id| NewJob { parent: Some(Parent::new(id, 0)), ..stage.own_job() };
-    let (child, orphan) = (of(parent), of(super::stage::job_id(99)));
+async fn keeps_children_until_their_parent_has_ended(fixture: StoreFixture) {
+    let parent = fixture.in_state(State::Waiting).await.id;
+    let of = |id| NewJob { parent: Some(Parent::new(id, 0)), ..fixture.own_job() };
+    let (child, orphan) = (of(parent), of(super::fixture::job_id(99)));
     for job in [child.clone(), orphan.clone()] {
-        stage.enqueue(job.clone()).await;
-        stage.lead(job.id, State::Succeeded).await;
+        fixture.enqueue(job.clone()).await;
+        fixture.bring_to(job.id, State::Succeeded).await;
     }
-    stage.clock.advance(ms(5_000));
-    assert_eq!(prune(&stage, 10).await, 1);
-    assert!(stage.find(child.id).await.is_some() && stage.find(orphan.id).await.is_none());
-    stage.cancel(parent).await;
-    assert_eq!(prune(&stage, 10).await, 1);
-    assert_eq!(stage.find(child.id).await, None);
+    fixture.clock.advance(ms(5_000));
+    assert_eq!(prune(&fixture, 10).await, 1);
+    assert!(fixture.find(child.id).await.is_some() && fixture.find(orphan.id).await.is_none());
+    fixture.cancel(parent).await;
+    assert_eq!(prune(&fixture, 10).await, 1);
+    assert_eq!(fixture.find(child.id).await, None);
 }

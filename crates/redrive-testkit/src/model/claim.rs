@@ -3,19 +3,19 @@
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
+use redrive_core::capacity::Admission;
 use redrive_core::lifecycle::Event;
-use redrive_core::quota::QUOTA;
+use redrive_core::queue_limits::QUEUE_LIMITS;
 use redrive_core::records::{EVERY_QUEUE, PAUSED};
-use redrive_core::rooms::Admission;
-use redrive_core::store::{ClaimRequest, Claimed, check_batch};
-use redrive_core::{Await, Invalid, Job, JobId, Kind, Priority, Queue, Timestamp};
+use redrive_core::store::{ClaimRequest, ClaimedJobs, ReclaimRequest, check_batch};
+use redrive_core::{Invalid, Job, JobId, Kind, Priority, Queue, Timestamp, WaitCondition};
 use uuid::Uuid;
 
-use super::{Lane, Model, advance};
+use super::{ClaimableJobs, Model, advance};
 
 impl Model {
     /// See [`redrive_core::Store::claim`].
-    pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Claimed, Invalid> {
+    pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<ClaimedJobs, Invalid> {
         check_batch(request.limit)?;
         let mut jobs = Vec::new();
         for id in self.due(request, now) {
@@ -24,21 +24,21 @@ impl Model {
             }
             match self.admit(&self.rows[&id].job, now) {
                 Admission::Take => jobs.push(self.lease(id, request, now)),
-                Admission::PassOver => {}
-                Admission::SetAside => self.change(id, |row| {
-                    advance(&mut row.job, Event::Hold);
-                    row.job.awaits = Some(Await::Turn);
+                Admission::Skip => {}
+                Admission::WaitForSlot => self.change(id, |row| {
+                    advance(&mut row.job, Event::Pause);
+                    row.job.awaits = Some(WaitCondition::FreeSlot);
                 }),
-                Admission::PutOff(at) => self.change(id, |row| row.job.next_run_at = at),
+                Admission::Delay(at) => self.change(id, |row| row.job.next_run_at = at),
             }
         }
         let next_due = self.next_due(request, now);
-        Ok(Claimed { jobs, unreadable: Vec::new(), now, next_due, wake: self.wake() })
+        Ok(ClaimedJobs { jobs, unreadable: Vec::new(), now, next_due, wake: self.wake() })
     }
 
     fn lease(&mut self, id: JobId, request: &ClaimRequest, now: Timestamp) -> Job {
         let job = self.rows[&id].job.clone();
-        self.note_start(&job, now);
+        self.record_start(&job, now);
         self.change(id, |row| {
             let job = &mut row.job;
             advance(job, Event::Claim);
@@ -52,44 +52,49 @@ impl Model {
         })
     }
 
-    /// The matching jobs that are due, in the order of a claim; where nothing is bounded, no more than are asked for.
+    /// The due jobs that the request selects, in order. Without limits and partitions, no more than the claim can take.
     fn due(&self, request: &ClaimRequest, now: Timestamp) -> Vec<JobId> {
-        let bounded = self.partitioned || !self.scan(QUOTA, None, 1).is_empty();
-        let most = if bounded { usize::MAX } else { request.limit };
-        let lanes = self.wanted(request);
-        let mut due: Vec<_> = lanes
-            .flat_map(|(_, lane)| {
-                priorities().flat_map(move |urgency| lane.range(until(urgency, now))).take(most)
+        let has_limits = self.partitioned || !self.scan(QUEUE_LIMITS, None, 1).is_empty();
+        let most = if has_limits { usize::MAX } else { request.limit };
+        let mut due: Vec<_> = self
+            .selected_jobs(request)
+            .flat_map(|(_, jobs)| {
+                priorities().flat_map(move |priority| jobs.range(due_range(priority, now))).take(most)
             })
             .collect();
         due.sort_unstable();
         due.into_iter().take(most).map(|(_, _, id)| *id).collect()
     }
 
-    /// When the next job is due that its queue has room for, or when a used up rate makes room.
+    /// When the next claim can succeed: the first due time of a queue with free slots, or the time at which a rate
+    /// limit allows another start.
     fn next_due(&self, request: &ClaimRequest, now: Timestamp) -> Option<Timestamp> {
         let mut next = Vec::new();
-        for (queue, lane) in self.wanted(request) {
-            let first = priorities().filter_map(|urgency| lane.range(until(urgency, Timestamp::MAX)).next());
+        for (queue, jobs) in self.selected_jobs(request) {
+            let first =
+                priorities().filter_map(|priority| jobs.range(due_range(priority, Timestamp::MAX)).next());
             let first = first.map(|(_, at, _)| *at).min();
-            if self.queue_room(queue, now) > 0 {
+            if self.free_queue_slots(queue, now) > 0 {
                 next.extend(first);
-            } else if let Some(free) = self.queue_frees(queue, now) {
+            } else if let Some(free) = self.queue_free_at(queue, now) {
                 next.extend(first.map(|first| first.max(free)));
             }
         }
         next.into_iter().min()
     }
 
-    /// What the request asks for, paused queues left out.
-    fn wanted<'a>(&'a self, request: &'a ClaimRequest) -> impl Iterator<Item = (&'a Queue, &'a Lane)> {
-        let asked = |(queue, kind): &(Queue, Kind)| {
+    /// The claimable jobs of each queue and kind that the request selects, without paused queues.
+    fn selected_jobs<'a>(
+        &'a self,
+        request: &'a ClaimRequest,
+    ) -> impl Iterator<Item = (&'a Queue, &'a ClaimableJobs)> {
+        let is_selected = |(queue, kind): &(Queue, Kind)| {
             (request.queues.is_empty() || request.queues.contains(queue))
                 && (request.kinds.is_empty() || request.kinds.contains(kind))
         };
-        self.lanes
+        self.claimable
             .iter()
-            .filter(move |(lane, jobs)| !jobs.is_empty() && asked(lane) && !self.is_paused(&lane.0))
+            .filter(move |(key, jobs)| !jobs.is_empty() && is_selected(key) && !self.is_paused(&key.0))
             .map(|((queue, _), jobs)| (queue, jobs))
     }
 
@@ -100,13 +105,46 @@ impl Model {
     }
 }
 
-/// Highest first.
+/// All priorities, highest first.
 fn priorities() -> impl Iterator<Item = Priority> {
     (0..=Priority::MAX.get()).rev().filter_map(|n| Priority::new(n).ok())
 }
 
-/// The part of a lane with this priority that is due at `now`.
-fn until(urgency: Priority, now: Timestamp) -> RangeInclusive<(Reverse<Priority>, Timestamp, JobId)> {
+/// The claimable jobs with this priority that are due at `now`.
+fn due_range(priority: Priority, now: Timestamp) -> RangeInclusive<(Reverse<Priority>, Timestamp, JobId)> {
     let first = Timestamp::from_ms(i64::MIN);
-    (Reverse(urgency), first, JobId(Uuid::nil()))..=(Reverse(urgency), now, JobId(Uuid::max()))
+    (Reverse(priority), first, JobId(Uuid::nil()))..=(Reverse(priority), now, JobId(Uuid::max()))
+}
+
+impl Model {
+    /// See [`redrive_core::Store::reclaim`].
+    pub fn reclaim(&mut self, request: &ReclaimRequest, now: Timestamp) -> Result<ClaimedJobs, Invalid> {
+        check_batch(request.limit)?;
+        let expired: Vec<JobId> = self
+            .leases
+            .iter()
+            .take_while(|(until, _)| *until <= now)
+            .filter(|(_, id)| request.kinds.is_empty() || request.kinds.contains(&self.rows[id].job.kind))
+            .filter(|(_, id)| !request.held.contains(&self.rows[id].job.lease()))
+            .take(if self.is_sealed() { 0 } else { request.limit })
+            .map(|(_, id)| *id)
+            .collect();
+        Ok(ClaimedJobs {
+            jobs: expired.into_iter().map(|id| self.take_over(id, request, now)).collect(),
+            unreadable: Vec::new(),
+            now,
+            next_due: None,
+            wake: self.wake(),
+        })
+    }
+
+    fn take_over(&mut self, id: JobId, request: &ReclaimRequest, now: Timestamp) -> Job {
+        self.change(id, |row| {
+            let job = &mut row.job;
+            advance(job, Event::Reclaim);
+            job.epoch += 1;
+            job.lease_until = Some(now.after(request.lease));
+            job.clone()
+        })
+    }
 }

@@ -1,15 +1,15 @@
-//! Adds jobs, once each.
+//! Adds jobs. A repeated enqueue changes nothing.
 
 use std::collections::BTreeMap;
 
-use redrive_core::store::{Enqueued, check_batch};
+use redrive_core::store::{EnqueueResult, check_batch};
 use redrive_core::{Invalid, Job, JobId, NewJob, State, Timestamp, UniqueRule};
 
 use super::{Holder, Model, Row, whole_ms};
 
 impl Model {
     /// See [`redrive_core::Store::enqueue`].
-    pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>, Invalid> {
+    pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<EnqueueResult>, Invalid> {
         check_batch(jobs.len())?;
         for job in &jobs {
             job.check()?;
@@ -19,12 +19,12 @@ impl Model {
     }
 
     /// See [`redrive_core::Store::find`].
-    pub fn find(&self, jobs: &[NewJob]) -> Result<Vec<Option<Enqueued>>, Invalid> {
+    pub fn find(&self, jobs: &[NewJob]) -> Result<Vec<Option<EnqueueResult>>, Invalid> {
         check_batch(jobs.len())?;
         Ok(jobs.iter().map(|job| self.known(job)).collect())
     }
 
-    pub(super) fn add(&mut self, new: NewJob, now: Timestamp) -> Result<Enqueued, Invalid> {
+    pub(super) fn add(&mut self, new: NewJob, now: Timestamp) -> Result<EnqueueResult, Invalid> {
         if let Some(known) = self.known(&new) {
             return Ok(known);
         }
@@ -42,34 +42,36 @@ impl Model {
         }
         self.insert(row(new, now)?);
         self.wake_up();
-        Ok(Enqueued::Created(id))
+        Ok(EnqueueResult::Created(id))
     }
 
-    /// What is there already: the same id, or else the same key of the same tenant.
-    pub(super) fn known(&self, new: &NewJob) -> Option<Enqueued> {
+    /// The existing job with the same id, or with the same tenant and key.
+    pub(super) fn known(&self, new: &NewJob) -> Option<EnqueueResult> {
         if self.rows.contains_key(&new.id) {
-            return Some(Enqueued::Existing(new.id));
+            return Some(EnqueueResult::Existing(new.id));
         }
-        let asked = new.idempotency.as_ref()?;
-        let id = *self.keys.get(&(new.tenant.clone(), asked.key.clone()))?;
-        let same = self.rows[&id].fingerprint == Some(asked.fingerprint);
-        Some(if same { Enqueued::Existing(id) } else { Enqueued::Conflict(id) })
+        let requested = new.idempotency.as_ref()?;
+        let id = *self.keys.get(&(new.tenant.clone(), requested.key.clone()))?;
+        let same = self.rows[&id].fingerprint == Some(requested.fingerprint);
+        Some(if same { EnqueueResult::Existing(id) } else { EnqueueResult::Conflict(id) })
     }
 
-    /// What becomes of a job whose unique key is taken.
-    fn held_unique(&mut self, new: &NewJob, now: Timestamp) -> Result<Option<Enqueued>, Invalid> {
+    /// The result of an enqueue whose unique key is in use.
+    fn held_unique(&mut self, new: &NewJob, now: Timestamp) -> Result<Option<EnqueueResult>, Invalid> {
         let Some(unique) = &new.unique else { return Ok(None) };
         let key = (new.tenant.clone(), new.kind.clone(), unique.key.clone());
         let Some(Holder { job: id, until }) = self.uniques.get(&key).cloned() else { return Ok(None) };
         let live = self.job(id).is_some_and(|job| !job.state.is_final());
         Ok(match unique.rule {
-            UniqueRule::Live => live.then_some(Enqueued::Existing(id)),
-            UniqueRule::For(_) => until.map_or(live, |until| until > now).then_some(Enqueued::Existing(id)),
-            UniqueRule::Replace => self.replace(id, new, now)?.then_some(Enqueued::Replaced(id)),
+            UniqueRule::Live => live.then_some(EnqueueResult::Existing(id)),
+            UniqueRule::For(_) => {
+                until.map_or(live, |until| until > now).then_some(EnqueueResult::Existing(id))
+            }
+            UniqueRule::Replace => self.replace(id, new, now)?.then_some(EnqueueResult::Replaced(id)),
         })
     }
 
-    /// Lets a job that has never been claimed do what `new` asks for.
+    /// Gives a job that was never claimed the content of `new`.
     fn replace(&mut self, id: JobId, new: &NewJob, now: Timestamp) -> Result<bool, Invalid> {
         if self.job(id).is_none_or(|job| job.state != State::Pending || job.epoch > 0) {
             return Ok(false);
@@ -79,7 +81,7 @@ impl Model {
             let job = &mut row.job;
             job.policy = new.policy.clone();
             job.payload = new.payload.clone();
-            job.subject = new.subject.clone();
+            job.target = new.target.clone();
             job.metadata = new.metadata.clone();
             job.timeout = new.timeout.map(whole_ms);
             job.lease = new.lease.map(whole_ms);
@@ -92,7 +94,7 @@ impl Model {
 
 fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
     let due = new.start.resolve(now)?;
-    let (key, fingerprint) = new.idempotency.map(|asked| (asked.key, asked.fingerprint)).unzip();
+    let (key, fingerprint) = new.idempotency.map(|requested| (requested.key, requested.fingerprint)).unzip();
     let job = Job {
         id: new.id,
         tenant: new.tenant,
@@ -103,14 +105,14 @@ fn row(new: NewJob, now: Timestamp) -> Result<Row, Invalid> {
         policy: new.policy,
         payload: new.payload,
         key,
-        subject: new.subject,
+        target: new.target,
         metadata: new.metadata,
         timeout: new.timeout.map(whole_ms),
         lease: new.lease.map(whole_ms),
         partition: new.partition,
         parent: new.parent,
         awaits: None,
-        held: false,
+        paused: false,
         run: 1,
         attempt: 0,
         epoch: 0,

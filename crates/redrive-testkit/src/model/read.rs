@@ -1,4 +1,4 @@
-//! Looks without touching: get, list, attempts, stats.
+//! Reads: get, list, attempts, stats.
 
 use redrive_core::store::{Cursor, Filter, Page, PageRequest, Stats, check_batch};
 use redrive_core::{Attempt, Invalid, Job, JobId, Timestamp};
@@ -22,7 +22,7 @@ impl Model {
             .filter(|job| after.is_none_or(|after| job.id < after) && filter.matches(job))
             .take(page.limit + 1)
             .cloned();
-        Ok(Page::cut(items.collect(), page.limit, |job| Cursor::Job(job.id)))
+        Ok(Page::from_items(items.collect(), page.limit, |job| Cursor::Job(job.id)))
     }
 
     /// See [`redrive_core::Store::attempts`].
@@ -31,10 +31,11 @@ impl Model {
         let after = page.after.map(Cursor::attempt).transpose()?;
         let items = self
             .log(id)
-            .filter(|attempt| after.is_none_or(|after| attempt.epoch > after))
+            .rev()
+            .filter(|attempt| after.is_none_or(|after| attempt.epoch < after))
             .take(page.limit + 1)
             .cloned();
-        Ok(Page::cut(items.collect(), page.limit, |attempt| Cursor::Attempt(attempt.epoch)))
+        Ok(Page::from_items(items.collect(), page.limit, |attempt| Cursor::Attempt(attempt.epoch)))
     }
 
     /// See [`redrive_core::Store::stats`].
@@ -43,7 +44,7 @@ impl Model {
         for job in self.jobs() {
             *stats.counts.entry((job.queue.clone(), job.state)).or_default() += 1;
         }
-        let due = self.lanes.values().flatten().map(|(_, at, _)| *at);
+        let due = self.claimable.values().flatten().map(|(_, at, _)| *at);
         stats.oldest_due = due.min().filter(|at| *at <= now);
         stats
     }

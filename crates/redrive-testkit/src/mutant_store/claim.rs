@@ -1,96 +1,100 @@
-//! Flaws of claim and reclaim.
+//! Mutations of claim and reclaim.
 
 use std::time::Duration;
 
 use redrive_core::records::PAUSED;
-use redrive_core::store::{ClaimRequest, Claimed, ReclaimRequest};
+use redrive_core::store::{ClaimRequest, ClaimedJobs, ReclaimRequest};
 use redrive_core::transfer::SEALED;
 use redrive_core::{Invalid, Job, State, Store, StoreError, Timestamp};
 
-use super::{Flaw, Mutant};
+use super::{MutantStore, Mutation};
 use crate::model::Model;
 
 const MS: Duration = Duration::from_millis(1);
 
-impl Mutant {
-    pub(super) async fn flawed_claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
-        if self.flaw == Flaw::ClaimEarly {
+impl MutantStore {
+    pub(super) async fn mutated_claim(&self, request: ClaimRequest) -> Result<ClaimedJobs, StoreError> {
+        if self.mutation == Mutation::ClaimEarly {
             return self.store.step(|model, now| model.claim(&request, now.after(MS)));
         }
-        if self.flaw == Flaw::PauseIgnored {
+        if self.mutation == Mutation::PauseIgnored {
             return self.without_records(PAUSED, |model, now| model.claim(&request, now));
         }
-        if self.flaw == Flaw::SealIgnored {
+        if self.mutation == Mutation::SealIgnored {
             return self.without_records(SEALED, |model, now| model.claim(&request, now));
         }
-        if self.flaw == Flaw::ClaimOverLimit {
+        if self.mutation == Mutation::ClaimOverLimit {
             let limit = request.limit + 1;
             return self.store.claim(ClaimRequest { limit, ..request }).await;
         }
-        if self.flaw == Flaw::QuotaIgnored {
-            return self.store.step(|model, now| model.without_quotas(|model| model.claim(&request, now)));
+        if self.mutation == Mutation::LimitsIgnored {
+            return self.store.step(|model, now| model.without_limits(|model| model.claim(&request, now)));
         }
-        if self.flaw == Flaw::OrderIgnored {
+        if self.mutation == Mutation::OrderIgnored {
             return self.store.step(|model, now| model.without_order(|model| model.claim(&request, now)));
         }
         let lease = request.lease;
         let mut claimed = self.store.claim(request).await?;
-        if self.flaw == Flaw::OwnLeaseIgnored {
+        if self.mutation == Mutation::OwnLeaseIgnored {
             let until = claimed.now.after(lease);
             return self.tamper_all(claimed, |job| job.lease_until = Some(until));
         }
-        if self.flaw == Flaw::ClaimFree {
+        if self.mutation == Mutation::ClaimFree {
             return self.tamper_all(claimed, |job| job.attempt -= 1);
         }
-        if self.flaw == Flaw::ClaimKeepsEpoch {
+        if self.mutation == Mutation::ClaimKeepsEpoch {
             return self.tamper_all(claimed, |job| job.epoch -= 1);
         }
-        if self.flaw == Flaw::ClaimShared && self.tick().is_multiple_of(3) {
+        if self.mutation == Mutation::ClaimShared && self.tick().is_multiple_of(3) {
             return self.put_back(claimed);
         }
-        if self.flaw == Flaw::ClaimUnordered {
+        if self.mutation == Mutation::ClaimUnordered {
             claimed.jobs.reverse();
         }
-        if self.flaw == Flaw::NextDueForgotten {
+        if self.mutation == Mutation::NextDueForgotten {
             claimed.next_due = None;
         }
         Ok(claimed)
     }
 
-    pub(super) async fn flawed_reclaim(&self, request: ReclaimRequest) -> Result<Claimed, StoreError> {
-        if self.flaw == Flaw::ReclaimEarly {
+    pub(super) async fn mutated_reclaim(&self, request: ReclaimRequest) -> Result<ClaimedJobs, StoreError> {
+        if self.mutation == Mutation::ReclaimEarly {
             return self.store.step(|model, now| model.reclaim(&request, now.after(MS)));
         }
-        if self.flaw == Flaw::ReclaimNever {
+        if self.mutation == Mutation::ReclaimNever {
             return self.store.reclaim(ReclaimRequest { limit: 0, ..request }).await;
         }
-        if self.flaw == Flaw::ReclaimAnyKind {
+        if self.mutation == Mutation::ReclaimAnyKind {
             return self.store.reclaim(ReclaimRequest { kinds: Vec::new(), ..request }).await;
         }
-        if self.flaw == Flaw::ReclaimTakesOwn {
+        if self.mutation == Mutation::ReclaimTakesOwn {
             return self.store.reclaim(ReclaimRequest { held: Vec::new(), ..request }).await;
         }
-        if self.flaw == Flaw::ReclaimSparesLost {
-            return self.store.step(|model, now| model.reclaim(&in_any_epoch(model, request), now));
+        if self.mutation == Mutation::ReclaimSparesLost {
+            return self.store.step(|model, now| model.reclaim(&with_current_epochs(model, request), now));
         }
-        if self.flaw == Flaw::SealLetsReclaim {
+        if self.mutation == Mutation::SealLetsReclaim {
             return self.without_records(SEALED, |model, now| model.reclaim(&request, now));
         }
         let claimed = self.store.reclaim(request).await?;
-        if self.flaw == Flaw::ReclaimKeepsEpoch {
+        if self.mutation == Mutation::ReclaimKeepsEpoch {
             return self.tamper_all(claimed, |job| job.epoch -= 1);
         }
-        if self.flaw == Flaw::ReclaimRenames {
+        if self.mutation == Mutation::ReclaimRenames {
             return self.tamper_all(claimed, |job| job.worker = None);
         }
-        if self.flaw == Flaw::ReclaimCharges {
+        if self.mutation == Mutation::ReclaimCharges {
             return self.tamper_all(claimed, |job| job.attempt += 1);
         }
         Ok(claimed)
     }
 
-    /// Changes the rows and the answer alike.
-    fn tamper_all(&self, mut claimed: Claimed, change: impl Fn(&mut Job)) -> Result<Claimed, StoreError> {
+    /// Changes the rows and the result in the same way.
+    fn tamper_all(
+        &self,
+        mut claimed: ClaimedJobs,
+        change: impl Fn(&mut Job),
+    ) -> Result<ClaimedJobs, StoreError> {
         for job in &mut claimed.jobs {
             change(job);
         }
@@ -102,8 +106,8 @@ impl Mutant {
         })
     }
 
-    /// Leaves the jobs of a claim where they were.
-    fn put_back(&self, claimed: Claimed) -> Result<Claimed, StoreError> {
+    /// Leaves the claimed jobs claimable.
+    fn put_back(&self, claimed: ClaimedJobs) -> Result<ClaimedJobs, StoreError> {
         self.store.step(|model, _| {
             for job in &claimed.jobs {
                 model.tamper(job.id, |job| {
@@ -116,18 +120,18 @@ impl Mutant {
         })
     }
 
-    /// Leases as if there were no records of a kind.
+    /// Claims as if there were no records of a kind.
     fn without_records(
         &self,
         kind: &str,
-        lease: impl FnOnce(&mut Model, Timestamp) -> Result<Claimed, Invalid>,
-    ) -> Result<Claimed, StoreError> {
+        lease: impl FnOnce(&mut Model, Timestamp) -> Result<ClaimedJobs, Invalid>,
+    ) -> Result<ClaimedJobs, StoreError> {
         self.store.step(|model, now| {
-            let mut open = model.clone();
+            let mut copy = model.clone();
             for record in model.scan(kind, None, usize::MAX) {
-                open.forget_record(kind, &record.id);
+                copy.forget_record(kind, &record.id);
             }
-            let claimed = lease(&mut open, now)?;
+            let claimed = lease(&mut copy, now)?;
             for job in &claimed.jobs {
                 model.tamper(job.id, |row| *row = job.clone());
             }
@@ -136,8 +140,8 @@ impl Mutant {
     }
 }
 
-/// The request with what its caller holds in the epochs that the jobs are in.
-fn in_any_epoch(model: &Model, request: ReclaimRequest) -> ReclaimRequest {
+/// The request, with the current epochs of the jobs that its caller holds.
+fn with_current_epochs(model: &Model, request: ReclaimRequest) -> ReclaimRequest {
     let held = request.held.iter().filter_map(|lease| model.job(lease.id)).map(Job::lease).collect();
     ReclaimRequest { held, ..request }
 }

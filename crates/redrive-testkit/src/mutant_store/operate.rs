@@ -1,24 +1,24 @@
-//! Flaws of cancel, redrive, run now and discard.
+//! Mutations of cancel, redrive, run now and discard.
 
-use redrive_core::store::{Cancelled, Discarded, Redriven, RunNow};
+use redrive_core::store::{CancelResult, DiscardResult, RedriveResult, RunNowResult};
 use redrive_core::{JobId, State, Store, StoreError};
 
-use super::{Flaw, Mutant};
+use super::{MutantStore, Mutation};
 
-impl Mutant {
-    pub(super) async fn flawed_cancel(&self, ids: Vec<JobId>) -> Result<Vec<Cancelled>, StoreError> {
-        if self.flaw == Flaw::CancelPretends {
-            let mut aside = self.store.inspect(Clone::clone);
-            return self.store.step(|_, now| aside.cancel(&ids, now));
+impl MutantStore {
+    pub(super) async fn mutated_cancel(&self, ids: Vec<JobId>) -> Result<Vec<CancelResult>, StoreError> {
+        if self.mutation == Mutation::CancelPretends {
+            let mut copy = self.store.inspect(Clone::clone);
+            return self.store.step(|_, now| copy.cancel(&ids, now));
         }
-        if self.flaw == Flaw::DetachedEnded {
+        if self.mutation == Mutation::DetachedEnded {
             return self.store.step(|model, now| model.with_detached(false, |model| model.cancel(&ids, now)));
         }
-        if self.flaw == Flaw::CancelLeavesChildren {
+        if self.mutation == Mutation::CancelLeavesChildren {
             return self.store.step(|model, now| model.without_children(|model| model.cancel(&ids, now)));
         }
         let answers = self.store.cancel(ids.clone()).await?;
-        if self.flaw == Flaw::CancelForgotten {
+        if self.mutation == Mutation::CancelForgotten {
             self.store.step(|model, _| {
                 for id in ids {
                     model.tamper(id, |job| job.cancel_requested = false);
@@ -29,22 +29,24 @@ impl Mutant {
         Ok(answers)
     }
 
-    pub(super) async fn flawed_redrive(&self, ids: Vec<JobId>) -> Result<Vec<Redriven>, StoreError> {
+    pub(super) async fn mutated_redrive(&self, ids: Vec<JobId>) -> Result<Vec<RedriveResult>, StoreError> {
         let attempts: Vec<u32> = self
             .store
             .inspect(|model| ids.iter().map(|id| model.job(*id).map_or(0, |job| job.attempt)).collect());
         let mut answers = self.store.redrive(ids.clone()).await?;
         self.store.step(|model, _| {
             for ((id, attempt), answer) in ids.into_iter().zip(attempts).zip(&mut answers) {
-                let done = *answer == Redriven::Done;
-                if self.flaw == Flaw::RedriveTwice && *answer == Redriven::NotDead(State::Pending) {
+                let done = *answer == RedriveResult::Done;
+                if self.mutation == Mutation::RedriveTwice
+                    && *answer == RedriveResult::NotDead(State::Pending)
+                {
                     model.tamper(id, |job| job.run += 1);
-                    *answer = Redriven::Done;
+                    *answer = RedriveResult::Done;
                 }
-                if self.flaw == Flaw::RedriveKeepsAttempts && done {
+                if self.mutation == Mutation::RedriveKeepsAttempts && done {
                     model.tamper(id, |job| job.attempt = attempt);
                 }
-                if self.flaw == Flaw::RedriveForgetsLog && done {
+                if self.mutation == Mutation::RedriveForgetsLog && done {
                     model.forget_log(id);
                 }
             }
@@ -52,15 +54,15 @@ impl Mutant {
         })
     }
 
-    pub(super) async fn flawed_run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNow>, StoreError> {
-        if self.flaw == Flaw::RunNowPretends {
-            let mut aside = self.store.inspect(Clone::clone);
-            return self.store.step(|_, now| aside.run_now(&ids, now));
+    pub(super) async fn mutated_run_now(&self, ids: Vec<JobId>) -> Result<Vec<RunNowResult>, StoreError> {
+        if self.mutation == Mutation::RunNowPretends {
+            let mut copy = self.store.inspect(Clone::clone);
+            return self.store.step(|_, now| copy.run_now(&ids, now));
         }
         let began: Vec<_> =
             self.store.inspect(|model| ids.iter().map(|id| model.job(*id).map(|job| job.began_at)).collect());
         let answers = self.store.run_now(ids.clone()).await?;
-        if self.flaw == Flaw::RunNowKeepsBudget {
+        if self.mutation == Mutation::RunNowKeepsBudget {
             self.store.step(|model, _| {
                 for (id, began_at) in ids.into_iter().zip(began) {
                     model.tamper(id, |job| job.began_at = began_at.unwrap_or(job.began_at));
@@ -71,8 +73,8 @@ impl Mutant {
         Ok(answers)
     }
 
-    pub(super) async fn flawed_discard(&self, ids: Vec<JobId>) -> Result<Vec<Discarded>, StoreError> {
-        if self.flaw == Flaw::DiscardAnything {
+    pub(super) async fn mutated_discard(&self, ids: Vec<JobId>) -> Result<Vec<DiscardResult>, StoreError> {
+        if self.mutation == Mutation::DiscardAnything {
             self.store.step(|model, _| {
                 for id in &ids {
                     model.tamper(*id, |job| job.state = State::Dead);

@@ -1,75 +1,78 @@
-//! Flaws of settle and extend.
+//! Mutations of settle and extend.
 
 use std::time::Duration;
 
-use redrive_core::store::{Extended, Settled, Settlement};
+use redrive_core::store::{ExtendResult, SettleResult, Settlement};
 use redrive_core::{Attempt, Lease, State, Store, StoreError};
 
-use super::{Flaw, Mutant};
+use super::{MutantStore, Mutation};
 use crate::model::Model;
 
-impl Mutant {
-    pub(super) async fn flawed_settle(
+impl MutantStore {
+    pub(super) async fn mutated_settle(
         &self,
         settlements: Vec<Settlement>,
-    ) -> Result<Vec<Settled>, StoreError> {
-        if self.flaw == Flaw::SettleUnfenced {
+    ) -> Result<Vec<SettleResult>, StoreError> {
+        if self.mutation == Mutation::SettleUnfenced {
             return self.settle_unfenced(settlements);
         }
-        if self.flaw == Flaw::SettleAgain {
+        if self.mutation == Mutation::SettleAgain {
             return self.settle_again(settlements);
         }
-        if self.flaw == Flaw::SettleRefusesLate {
+        if self.mutation == Mutation::SettleRefusesLate {
             return self.settle_unless_late(settlements);
         }
-        if self.flaw == Flaw::DeathLeavesChildren {
+        if self.mutation == Mutation::DeathLeavesChildren {
             return self
                 .store
                 .step(|model, now| model.without_children(|model| model.settle(settlements, now)));
         }
-        if self.flaw == Flaw::TurnLost {
-            return self.store.step(|model, now| model.without_turns(|model| model.settle(settlements, now)));
+        if self.mutation == Mutation::FreeSlotLost {
+            return self
+                .store
+                .step(|model, now| model.without_slot_waits(|model| model.settle(settlements, now)));
         }
-        if self.flaw == Flaw::FollowUpsLost {
-            let alone = settlements.into_iter().map(|s| Settlement { follow_ups: Vec::new(), ..s });
-            return self.store.settle(alone.collect()).await;
+        if self.mutation == Mutation::FollowUpsLost {
+            let without_follow_ups =
+                settlements.into_iter().map(|s| Settlement { follow_ups: Vec::new(), ..s });
+            return self.store.settle(without_follow_ups.collect()).await;
         }
-        if self.flaw == Flaw::StatusLost {
-            let numberless = settlements.into_iter().map(|s| Settlement { status: None, ..s });
-            return self.store.settle(numberless.collect()).await;
+        if self.mutation == Mutation::StatusLost {
+            let without_status = settlements.into_iter().map(|s| Settlement { status: None, ..s });
+            return self.store.settle(without_status.collect()).await;
         }
-        if self.flaw == Flaw::LostLeaseFollowsUp {
+        if self.mutation == Mutation::LostLeaseFollowsUp {
             return self.settle_and_follow_up(settlements).await;
         }
-        if self.flaw == Flaw::LogLost {
-            let silent = settlements.into_iter().map(|s| Settlement { entry: None, ..s });
-            return self.store.settle(silent.collect()).await;
+        if self.mutation == Mutation::LogLost {
+            let without_log = settlements.into_iter().map(|s| Settlement { entry: None, ..s });
+            return self.store.settle(without_log.collect()).await;
         }
-        if self.flaw == Flaw::LostLeaseLeavesError || self.flaw == Flaw::LostLeaseLeavesLog {
-            return self.settle_with_traces(settlements).await;
+        if self.mutation == Mutation::LostLeaseLeavesError || self.mutation == Mutation::LostLeaseLeavesLog {
+            return self.settle_and_write_under_lost_leases(settlements).await;
         }
-        if self.flaw == Flaw::RefundForgotten {
+        if self.mutation == Mutation::RefundForgotten {
             return self.settle_without_refund(settlements).await;
         }
         self.store.settle(settlements).await
     }
 
-    pub(super) async fn flawed_extend(
+    pub(super) async fn mutated_extend(
         &self,
         leases: Vec<Lease>,
         lease: Duration,
-    ) -> Result<Vec<Extended>, StoreError> {
+    ) -> Result<Vec<ExtendResult>, StoreError> {
         let answers = self.store.extend(leases, lease).await?;
-        let hidden = |answer| {
-            (self.flaw == Flaw::ExtendUnfenced && answer == Extended::LeaseLost)
-                || (self.flaw == Flaw::ExtendHidesCancel && answer == Extended::CancelRequested)
+        let is_hidden = |answer| {
+            (self.mutation == Mutation::ExtendUnfenced && answer == ExtendResult::LeaseLost)
+                || (self.mutation == Mutation::ExtendHidesCancel && answer == ExtendResult::CancelRequested)
         };
-        let shown = |answer| if hidden(answer) { Extended::Renewed } else { answer };
-        Ok(answers.into_iter().map(shown).collect())
+        let reported = |answer| if is_hidden(answer) { ExtendResult::Renewed } else { answer };
+        Ok(answers.into_iter().map(reported).collect())
     }
 
-    /// Settles under whatever epoch the row has.
-    fn settle_unfenced(&self, mut settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    /// Settles under the current epoch of the row.
+    fn settle_unfenced(&self, mut settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
         self.store.step(|model, now| {
             for settlement in &mut settlements {
                 let lease = &mut settlement.lease;
@@ -79,8 +82,8 @@ impl Mutant {
         })
     }
 
-    /// Settles what has ended too.
-    fn settle_again(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    /// Also settles jobs that have ended.
+    fn settle_again(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
         self.store.step(|model, now| {
             for Settlement { lease, .. } in &settlements {
                 model.tamper(lease.id, |job| {
@@ -94,7 +97,7 @@ impl Mutant {
         })
     }
 
-    fn settle_unless_late(&self, mut settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    fn settle_unless_late(&self, mut settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
         self.store.step(|model, now| {
             for settlement in &mut settlements {
                 let until = model.job(settlement.lease.id).and_then(|job| job.lease_until);
@@ -106,29 +109,35 @@ impl Mutant {
         })
     }
 
-    /// Leaves something behind under leases that were lost.
-    async fn settle_with_traces(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    /// Also writes the error or the log entry of settlements whose lease was lost.
+    async fn settle_and_write_under_lost_leases(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> Result<Vec<SettleResult>, StoreError> {
         let answers = self.store.settle(settlements.clone()).await?;
         self.store.step(|model, _| {
             for (settlement, answer) in settlements.into_iter().zip(&answers) {
-                if *answer == Settled::LeaseLost {
-                    self.leave_trace(model, settlement);
+                if *answer == SettleResult::LeaseLost {
+                    self.write_under_lost_lease(model, settlement);
                 }
             }
             Ok(answers)
         })
     }
 
-    async fn settle_and_follow_up(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    async fn settle_and_follow_up(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> Result<Vec<SettleResult>, StoreError> {
         let answers = self.store.settle(settlements.clone()).await?;
         let follow_ups = settlements.into_iter().flat_map(|settlement| settlement.follow_ups);
         self.store.enqueue(follow_ups.collect()).await?;
         Ok(answers)
     }
 
-    fn leave_trace(&self, model: &mut Model, settlement: Settlement) {
+    fn write_under_lost_lease(&self, model: &mut Model, settlement: Settlement) {
         let lease = settlement.lease;
-        if self.flaw == Flaw::LostLeaseLeavesError {
+        if self.mutation == Mutation::LostLeaseLeavesError {
             model.tamper(lease.id, |job| job.last_error = settlement.error.or(job.last_error.take()));
         } else if let (Some(entry), Some(job)) = (settlement.entry, model.job(lease.id)) {
             let (led_to, worker) = (job.state, job.worker.clone());
@@ -137,12 +146,15 @@ impl Mutant {
         }
     }
 
-    async fn settle_without_refund(&self, settlements: Vec<Settlement>) -> Result<Vec<Settled>, StoreError> {
+    async fn settle_without_refund(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> Result<Vec<SettleResult>, StoreError> {
         let refunds: Vec<_> = settlements.iter().map(|s| (s.lease.id, s.verdict.effect().refund)).collect();
         let answers = self.store.settle(settlements).await?;
         self.store.step(|model, _| {
             for ((id, refund), answer) in refunds.into_iter().zip(&answers) {
-                if *answer != Settled::LeaseLost {
+                if *answer != SettleResult::LeaseLost {
                     model.tamper(id, |job| job.attempt += refund);
                 }
             }

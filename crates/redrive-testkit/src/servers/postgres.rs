@@ -1,4 +1,4 @@
-//! A private Postgres, which can be killed and started again.
+//! A private Postgres that can be killed and restarted.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::process::{
-    PATIENCE, account, command, free_port, look, mortal_command, output, printed, processes_marked, signal,
-    spawn,
+    WAIT_MAX, account, command, dependent_command, free_port, output, poll, processes_marked, signal, spawn,
+    stdout_of,
 };
 use super::template::{copy_template, programs};
 
-/// How long a server may take to end that was told to.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to stop.
+const STOP_MAX: Duration = Duration::from_secs(10);
 
-/// How long what it started may take to notice that it is gone.
-const NOTICE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long the child processes of a killed server may take to end.
+const CHILDREN_STOP_MAX: Duration = Duration::from_secs(3);
 
-/// A Postgres of its own in a temporary folder, on a free port of loopback; it ends with this value.
+/// A private Postgres in a temporary folder, on a free port of loopback. It ends with this value.
 ///
-/// Its settings are those that Postgres comes with, durable ones too, except for a small memory. The superuser `redrive`
-/// needs no password, and the database `redrive` exists.
+/// It has the default settings of Postgres, including durability, but little memory. The superuser `redrive` needs no
+/// password, and the database `redrive` exists.
 pub struct Postgres {
     folder: Folder,
     port: u16,
@@ -30,29 +30,29 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one and waits until it takes connections.
+    /// Starts it and waits until it accepts connections.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one with more settings, such as `("fsync", "off")`.
+    /// Starts it with settings, such as `("fsync", "off")`.
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
         Self::start_in(&std::env::temp_dir(), settings)
     }
 
-    /// Starts one with its files in a new folder inside `folder`, such as a small file system that it is to fill. Where
-    /// the tests run as root, the user `postgres` has to be able to enter `folder`.
+    /// Starts it with its files in a new folder inside `folder`, for example in a small file system that a test fills.
+    /// If the tests run as root, the user `postgres` must be able to enter `folder`.
     pub fn start_in(folder: &Path, settings: &[(&str, &str)]) -> Self {
         let folder = Folder::create("postgres", folder);
-        check_entry(&folder);
+        check_folder_access(&folder);
         copy_template(&folder.join("data"));
         let mut server = Self { folder, port: 0, running: None };
         server.configure(settings);
-        let begun = (0..10).any(|_| {
+        let started = (0..10).any(|_| {
             server.port = free_port();
             server.launch()
         });
-        assert!(begun, "every port is taken as soon as it is chosen:\n{}", server.log());
+        assert!(started, "every port is taken as soon as it is chosen:\n{}", server.log());
         server
     }
 
@@ -66,7 +66,7 @@ impl Postgres {
         format!("postgres://redrive@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The port of 127.0.0.1 where it listens, the same after a restart.
+    /// Its port on 127.0.0.1, which stays the same after a restart.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -76,42 +76,42 @@ impl Postgres {
         self.run(&format!("CREATE DATABASE \"{}\"", name.replace('"', "\"\"")));
     }
 
-    /// Runs statements in the database `redrive` and returns what they print: a line for each row, `|` between columns.
-    /// Several statements are one transaction.
+    /// Runs statements in the database `redrive` in one transaction. Returns a line for each row, with `|` between the
+    /// columns.
     pub fn run(&self, sql: &str) -> String {
         let mut psql = command(programs().join("psql"));
         psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", sql, &self.address()]);
-        printed(psql)
+        stdout_of(psql)
     }
 
-    /// Kills it as a crash would, and waits until every process of it is gone.
+    /// Kills it, as a crash would, and waits until all its processes have ended.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.running.take() {
-            process.kill().expect("a process of ours can be killed");
-            process.wait().expect("a process of ours can be waited for");
+            process.kill().expect("the server process can be killed");
+            process.wait().expect("the server process can be waited for");
         }
-        self.await_end();
+        self.wait_for_end();
     }
 
-    /// Stops it at once, without a checkpoint, so that the next start recovers.
+    /// Stops it at once, without a checkpoint, so that the next start must recover.
     pub fn stop_immediately(&mut self) {
         if let Some(process) = &mut self.running {
             signal(process.id(), "QUIT");
-            // What has not ended by then is killed.
-            let _ = look(END_PATIENCE, || process.try_wait().ok().flatten());
+            // Processes that have not ended by then are killed.
+            let _ = poll(STOP_MAX, || process.try_wait().ok().flatten());
         }
         self.kill();
     }
 
-    /// Starts it again on the same port with the same files, after it was stopped if it still runs, and waits until it
-    /// takes connections.
+    /// Restarts it on the same port with the same files, and waits until it accepts connections. Stops it first if it
+    /// still runs.
     pub fn restart(&mut self) {
         self.stop_immediately();
-        let begun = look(PATIENCE, || self.launch().then_some(()));
-        assert!(begun.is_some(), "its port is taken by another:\n{}", self.log());
+        let started = poll(WAIT_MAX, || self.launch().then_some(()));
+        assert!(started.is_some(), "another process uses its port:\n{}", self.log());
     }
 
-    /// What it has logged since its first start.
+    /// Its log since the first start.
     pub fn log(&self) -> String {
         let log = std::fs::read(self.folder.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -123,9 +123,9 @@ impl Postgres {
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", &sockets),
             ("shared_buffers", "16MB"),
-            // In the folder, so that nothing is left in memory after a kill.
+            // Shared memory is a file in the folder, so that a kill leaves nothing behind in memory.
             ("dynamic_shared_memory_type", "mmap"),
-            // In the title of each of its processes: this is how they are found.
+            // The title of each server process contains the cluster name, by which `kill` finds the processes.
             ("cluster_name", &name),
         ];
         let lines = own.iter().chain(settings).map(|(name, value)| {
@@ -137,35 +137,35 @@ impl Postgres {
         file.write_all(lines.collect::<String>().as_bytes()).expect("the configuration can be written");
     }
 
-    /// Starts it and waits until it takes connections; false if its port is taken.
+    /// Starts it and waits until it accepts connections; false if its port is in use.
     fn launch(&mut self) -> bool {
         let before = self.log().len();
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join("log"));
-        let log: File = log.expect("a folder of our own takes a file");
-        let mut postgres = mortal_command(&programs().join("postgres"), "QUIT");
+        let log: File = log.expect("the log can be created");
+        let mut postgres = dependent_command(&programs().join("postgres"), "QUIT");
         postgres.arg("-D").arg(self.folder.join("data")).args(["-p", &self.port.to_string()]);
         postgres.stdout(log.try_clone().expect("a file can be shared")).stderr(log);
         let process = self.running.insert(spawn(postgres));
         let state = self.folder.join("data/postmaster.pid");
-        let seen = look(PATIENCE, || match process.try_wait() {
+        let ready = poll(WAIT_MAX, || match process.try_wait() {
             Ok(None) => is_ready(&state, process.id()).then_some(true),
             Ok(Some(_)) | Err(_) => Some(false),
         });
-        let news = self.log().split_off(before);
-        if seen != Some(true) {
+        let new_log = self.log().split_off(before);
+        if ready != Some(true) {
             self.kill();
-            assert!(news.contains("Address already in use"), "Postgres does not start:\n{news}");
+            assert!(new_log.contains("Address already in use"), "Postgres does not start:\n{new_log}");
         }
-        seen == Some(true)
+        ready == Some(true)
     }
 
-    /// Waits until what it started is gone too: this ends by itself soon after, unless it is busy.
-    fn await_end(&self) {
+    /// Waits until its child processes have ended, which they do by themselves soon after the server.
+    fn wait_for_end(&self) {
         let mark = self.folder.name();
         let gone = || processes_marked(&mark).is_empty().then_some(());
-        if look(NOTICE_PATIENCE, gone).is_none() {
+        if poll(CHILDREN_STOP_MAX, gone).is_none() {
             processes_marked(&mark).into_iter().for_each(|process| signal(process, "KILL"));
-            let left = look(END_PATIENCE, gone);
+            let left = poll(STOP_MAX, gone);
             assert!(
                 left.is_some(),
                 "processes of a killed Postgres do not end: {:?}",
@@ -174,7 +174,7 @@ impl Postgres {
         }
     }
 
-    /// Removes the piece of shared memory that marks a folder as in use: a kill leaves it behind.
+    /// Removes the shared memory that marks a folder as in use: a kill leaves it behind.
     fn remove_shared_memory(&self) {
         let state = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap_or_default();
         if let Some(id) = state.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
@@ -192,21 +192,21 @@ impl Drop for Postgres {
     }
 }
 
-/// Whether the file in which a server writes its state says that this process takes connections.
+/// Whether the status file of a server says that this process accepts connections.
 fn is_ready(state: &Path, process: u32) -> bool {
     let state = std::fs::read_to_string(state).unwrap_or_default();
     let mut lines = state.lines().map(str::trim);
     lines.next() == Some(&process.to_string()) && lines.nth(6) == Some("ready")
 }
 
-fn check_entry(folder: &Folder) {
+fn check_folder_access(folder: &Folder) {
     if account().is_some() {
         let mut test = command("test");
         test.arg("-w").arg(folder.path());
         let shown = folder.path().display();
         assert!(
             output(test).status.success(),
-            "the user postgres cannot enter {shown}: see chmod a+x on the way"
+            "the user postgres cannot enter {shown}: run chmod a+x on the folders of this path"
         );
     }
 }

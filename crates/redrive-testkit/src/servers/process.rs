@@ -1,4 +1,4 @@
-//! Starting the programs of servers, as an account that they accept, so that none outlives the tests.
+//! Starts the programs of servers under an account that they accept. None of them outlives the tests.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -9,13 +9,16 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
-/// More than anything here needs on a busy machine, and less than a person waits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time that a start or stop may take on a busy machine.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The longest time that a program that ends by itself may take, for example `psql` or `redis-cli`.
+const PROGRAM_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// The user and group that run servers in place of root, which they refuse; nobody where the tests do not run as root.
+/// The user and group that run servers if the tests run as root, which the servers reject. `None` if they do not run as
+/// root.
 pub(super) fn account() -> Option<(u32, u32)> {
     static ACCOUNT: LazyLock<Option<(u32, u32)>> = LazyLock::new(|| {
-        (me() == 0).then(|| {
+        (current_user() == 0).then(|| {
             let users = std::fs::read_to_string("/etc/passwd").expect("/etc/passwd can be read");
             find_user(&users, "postgres").expect("there is no user postgres: run `cargo xtask setup`")
         })
@@ -25,10 +28,10 @@ pub(super) fn account() -> Option<(u32, u32)> {
 
 /// The user that runs servers.
 pub(super) fn user() -> u32 {
-    account().map_or_else(me, |(user, _)| user)
+    account().map_or_else(current_user, |(user, _)| user)
 }
 
-fn me() -> u32 {
+fn current_user() -> u32 {
     std::fs::metadata("/proc/self").expect("servers for tests need Linux: there is no /proc").uid()
 }
 
@@ -38,14 +41,14 @@ fn find_user(users: &str, name: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A program on the path or in a folder that is on root's path alone.
+/// Finds a program on the path or in /usr/sbin, which may be on root's path only.
 pub(super) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// A program run by the account of servers, with nothing of this environment that would configure it.
+/// A command under the account of servers, without the environment variables that configure Postgres.
 pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -60,19 +63,19 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Like [`command`], for a program that gets `signal` when this process ends before it, in whatever way.
-pub(super) fn mortal_command(program: &Path, signal: &str) -> Command {
-    mortal(program, signal, |program| command(program))
+/// Like [`command`], for a program that gets `signal` when this process ends, in whatever way.
+pub(super) fn dependent_command(program: &Path, signal: &str) -> Command {
+    with_death_signal(program, signal, |program| command(program))
 }
 
-/// Like [`mortal_command`], run by this process' own account.
-pub(super) fn own_mortal_command(program: &Path, signal: &str) -> Command {
-    let mut command = mortal(program, signal, |program| Command::new(program));
+/// Like [`dependent_command`], under the account of this process.
+pub(super) fn own_dependent_command(program: &Path, signal: &str) -> Command {
+    let mut command = with_death_signal(program, signal, |program| Command::new(program));
     command.current_dir("/").stdin(Stdio::null());
     command
 }
 
-fn mortal(program: &Path, signal: &str, command: impl Fn(&Path) -> Command) -> Command {
+fn with_death_signal(program: &Path, signal: &str, command: impl Fn(&Path) -> Command) -> Command {
     match find_program("setpriv") {
         Some(setpriv) => {
             let mut command = command(&setpriv);
@@ -83,8 +86,8 @@ fn mortal(program: &Path, signal: &str, command: impl Fn(&Path) -> Command) -> C
     }
 }
 
-/// Starts a process from a thread that never ends: the signal of [`mortal_command`] comes at the end of the thread
-/// that started it, and the thread of a test ends before a server that several tests share.
+/// Starts a process from a thread that never ends. The kernel sends the signal of [`dependent_command`] when the thread
+/// that started the process ends, and the thread of a test ends before a server that several tests share.
 pub(super) fn spawn(command: Command) -> Child {
     type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
     static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
@@ -103,25 +106,40 @@ pub(super) fn spawn(command: Command) -> Child {
     child.unwrap_or_else(|e| panic!("{shown} does not start: {e}"))
 }
 
-/// Runs a program to its end.
-pub(super) fn output(mut command: Command) -> Output {
-    command.output().unwrap_or_else(|e| panic!("{command:?} does not start: {e}"))
+/// Runs a program to its end. Kills a program that hangs, and panics.
+pub(super) fn output(command: Command) -> Output {
+    output_within(PROGRAM_TIME_MAX, command)
 }
 
-/// What a program prints; its complaint ends the test.
-pub(super) fn printed(command: Command) -> String {
+fn output_within(limit: Duration, mut command: Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|e| panic!("{command:?} does not start: {e}"));
+    let process = child.id();
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match ended.recv_timeout(limit) {
+        Ok(output) => output.unwrap_or_else(|e| panic!("{command:?} cannot be waited for: {e}")),
+        Err(_) => {
+            signal(process, "KILL");
+            panic!("{command:?} has not ended after {limit:?}");
+        }
+    }
+}
+
+/// The output of a program. Panics with its error output if it fails.
+pub(super) fn stdout_of(command: Command) -> String {
     let shown = format!("{command:?}");
     let output = output(command);
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{shown} failed, {}:\n{complaint}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown} failed, {}:\n{stderr}", output.status);
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// Sends a signal. The shell does it, since the standard library can only kill.
+/// Sends a signal through the shell, because the standard library can only kill.
 pub(super) fn signal(process: u32, name: &str) {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &process.to_string()]);
-    // It fails only when the process has ended before.
+    // The call fails only if the process has ended already.
     let _ = output(shell);
 }
 
@@ -136,22 +154,22 @@ pub(super) fn processes_marked(mark: &str) -> Vec<u32> {
     processes.filter(marked).collect()
 }
 
-/// Looks again and again until there is something to see, or patience ends.
-pub(super) fn look<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Calls `attempt` until it returns a value or the time is over.
+pub(super) fn poll<T>(timeout: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {
-        let seen = look();
-        if seen.is_some() || began.elapsed() > patience {
-            return seen;
+        let value = attempt();
+        if value.is_some() || began.elapsed() > timeout {
+            return value;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A port of loopback where nothing listens now.
+/// A free port of loopback.
 ///
-/// Below those that the system gives to outgoing connections: while a server is down, a client that tries again could
-/// otherwise be given its port, and be connected to itself.
+/// It is below the ports of outgoing connections. Otherwise a client that retries while the server is down could get
+/// the server's own port and be connected to itself.
 pub(super) fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(20_000..32_000);
@@ -164,6 +182,14 @@ pub(super) fn free_port() -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "has not ended after 200ms")]
+    fn a_program_that_hangs_is_killed() {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("60");
+        output_within(Duration::from_millis(200), sleep);
+    }
 
     #[test]
     fn a_user_is_found_by_the_whole_name() {

@@ -1,4 +1,4 @@
-//! A private Redis, which can be killed and started again, and a cluster of them.
+//! A private Redis that can be killed and restarted, and a cluster of them.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::process::{
-    PATIENCE, command, find_program, free_port, look, mortal_command, printed, signal, spawn,
+    WAIT_MAX, command, dependent_command, find_program, free_port, poll, signal, spawn, stdout_of,
 };
 
-/// A Redis of its own in a temporary folder, on a free port of loopback; it ends with this value.
+/// A private Redis in a temporary folder, on a free port of loopback. It ends with this value.
 ///
-/// Its settings are those that Redis comes with, except that it keeps a log of its writes (`appendonly yes`) and takes no
+/// It has the default settings of Redis, except that it writes an append-only file (`appendonly yes`) and takes no
 /// snapshots.
 pub struct Redis {
     folder: Folder,
@@ -24,45 +24,45 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one and waits until it takes connections.
+    /// Starts it and waits until it accepts connections.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one with more settings, such as `("appendfsync", "always")`.
+    /// Starts it with settings, such as `("appendfsync", "always")`.
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
         Self::start_in(&std::env::temp_dir(), settings)
     }
 
-    /// Starts one with its files in a new folder inside `folder`.
+    /// Starts it with its files in a new folder inside `folder`.
     pub fn start_in(folder: &Path, settings: &[(&str, &str)]) -> Self {
         let own = [("appendonly", "yes"), ("save", "")];
         let settings =
             own.iter().chain(settings).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let folder = Folder::create("redis", folder);
         let mut server = Self { folder, port: 0, settings: settings.collect(), running: None };
-        let begun = (0..10).any(|_| {
+        let started = (0..10).any(|_| {
             server.port = free_port();
             server.launch()
         });
-        assert!(begun, "every port is taken as soon as it is chosen:\n{}", server.log());
+        assert!(started, "every port is taken as soon as it is chosen:\n{}", server.log());
         server
     }
 
-    /// Starts one with copies of the files of another, such as what a power cut has left of them.
+    /// Starts it with copies of the files of another server, for example those that a power cut left behind.
     pub fn start_from(files: &Path, settings: &[(&str, &str)]) -> Self {
         let mut server = Self::start_with(settings);
         server.kill();
         let log = server.folder.join("appendonlydir");
-        std::fs::remove_dir_all(&log).expect("a folder of our own can be removed");
+        std::fs::remove_dir_all(&log).expect("the folder of the server can be removed");
         let mut copy = command("cp");
         copy.arg("-r").arg(files.join("appendonlydir")).arg(&log);
-        printed(copy);
+        stdout_of(copy);
         server.restart();
         server
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub fn files(&self) -> &Path {
         self.folder.path()
     }
@@ -72,7 +72,7 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The port of 127.0.0.1 where it listens, the same after a restart.
+    /// Its port on 127.0.0.1, which stays the same after a restart.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -81,39 +81,46 @@ impl Redis {
     pub fn run(&self, words: &[&str]) -> String {
         let mut cli = command(program("redis-cli"));
         cli.args(["-p", &self.port.to_string(), "--raw"]).args(words);
-        printed(cli)
+        stdout_of(cli)
     }
 
-    /// Kills it as a crash would.
+    /// Kills it, as a crash would.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.running.take() {
-            process.kill().expect("a process of ours can be killed");
-            process.wait().expect("a process of ours can be waited for");
+            process.kill().expect("the server process can be killed");
+            process.wait().expect("the server process can be waited for");
         }
     }
 
-    /// Stops it from doing anything until [`Redis::thaw`].
+    /// Suspends its process until [`Redis::thaw`].
     pub fn freeze(&self) {
         self.signal("STOP");
     }
 
-    /// Lets it go on.
+    /// Continues its process.
     pub fn thaw(&self) {
         self.signal("CONT");
     }
 
-    /// Starts it again on the same port with the same files, after it was killed if it still runs, and waits until it takes
-    /// connections.
+    /// Restarts it on the same port with the same files, and waits until it accepts connections. Kills it first if it
+    /// still runs.
     pub fn restart(&mut self) {
         self.kill();
-        let begun = look(PATIENCE, || self.launch().then_some(()));
-        assert!(begun.is_some(), "its port is taken by another:\n{}", self.log());
+        let started = poll(WAIT_MAX, || self.launch().then_some(()));
+        assert!(started.is_some(), "another process uses its port:\n{}", self.log());
     }
 
-    /// What it has logged since its first start.
+    /// Its log since the first start.
     pub fn log(&self) -> String {
         let log = std::fs::read(self.folder.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
+    }
+
+    /// Changes a setting now and for later restarts.
+    fn set(&mut self, name: &str, value: &str) {
+        self.run(&["CONFIG", "SET", name, value]);
+        self.settings.retain(|(other, _)| other != name);
+        self.settings.push((name.to_owned(), value.to_owned()));
     }
 
     fn signal(&self, name: &str) {
@@ -122,12 +129,12 @@ impl Redis {
         }
     }
 
-    /// Starts it and waits until it answers; false if its port is taken.
+    /// Starts it and waits until it answers; false if its port is in use.
     fn launch(&mut self) -> bool {
         let before = self.log().len();
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join("log"));
-        let log = log.expect("a folder of our own takes a file");
-        let mut redis = mortal_command(&program("redis-server"), "KILL");
+        let log = log.expect("the log can be created");
+        let mut redis = dependent_command(&program("redis-server"), "KILL");
         redis.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--protected-mode", "no"]);
         redis.arg("--dir").arg(self.folder.path());
         for (name, value) in &self.settings {
@@ -135,16 +142,16 @@ impl Redis {
         }
         redis.stdout(log.try_clone().expect("a file can be shared")).stderr(log);
         let process = self.running.insert(spawn(redis));
-        let seen = look(PATIENCE, || match process.try_wait() {
+        let ready = poll(WAIT_MAX, || match process.try_wait() {
             Ok(None) => answers(self.port).then_some(true),
             Ok(Some(_)) | Err(_) => Some(false),
         });
-        let news = self.log().split_off(before);
-        if seen != Some(true) {
+        let new_log = self.log().split_off(before);
+        if ready != Some(true) {
             self.kill();
-            assert!(news.contains("Address already in use"), "Redis does not start:\n{news}");
+            assert!(new_log.contains("Address already in use"), "Redis does not start:\n{new_log}");
         }
-        seen == Some(true)
+        ready == Some(true)
     }
 }
 
@@ -154,33 +161,40 @@ impl Drop for Redis {
     }
 }
 
-/// A Redis Cluster of its own: primaries, and replicas of each if it has any.
+/// The setting for the time in ms after which the nodes of a cluster give up on one of them.
+const NODE_TIMEOUT: &str = "cluster-node-timeout";
+
+/// A private Redis Cluster with primaries, and optionally replicas of each.
 pub struct RedisCluster {
     nodes: Vec<Redis>,
 }
 
 impl RedisCluster {
-    /// Starts a cluster of so many primaries, with so many replicas for each, and waits until it has agreed on its slots.
+    /// Starts a cluster and waits until its nodes agree on the hash slots. Each primary gets this number of replicas.
     pub fn start(primaries: usize, replicas: usize, settings: &[(&str, &str)]) -> Self {
         let own = [
             ("cluster-enabled", "yes"),
-            ("cluster-node-timeout", "1500"),
-            // A primary without replicas takes its slots down with it, and only those.
+            // redis-cli introduces the nodes to each other once and then waits for ever. An introduction expires after this time, so
+            // on a busy machine a short time would make the cluster incomplete for good.
+            (NODE_TIMEOUT, "60000"),
+            // If a primary without replicas is down, only its own slots are unavailable.
             ("cluster-require-full-coverage", "no"),
         ];
         let settings: Vec<(&str, &str)> = own.iter().chain(settings).copied().collect();
         let nodes: Vec<Redis> =
             (0..primaries * (1 + replicas)).map(|_| Redis::start_with(&settings)).collect();
-        let cluster = Self { nodes };
+        let mut cluster = Self { nodes };
         cluster.cli(|cli| {
             cli.arg("create").args(cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)));
             cli.args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"]);
         });
         cluster.await_agreement();
+        // Replicas take over soon after their primary has failed.
+        cluster.nodes.iter_mut().for_each(|node| node.set(NODE_TIMEOUT, "1500"));
         cluster
     }
 
-    /// Its URL, which names every node.
+    /// Its URL, which lists every node.
     pub fn address(&self) -> String {
         let more: Vec<String> =
             self.nodes[1..].iter().map(|node| format!("node=127.0.0.1:{}", node.port)).collect();
@@ -192,7 +206,7 @@ impl RedisCluster {
         &mut self.nodes[n]
     }
 
-    /// Moves so many slots from one primary to another while both serve.
+    /// Moves this number of slots from one primary to another while both serve.
     pub fn move_slots(&self, from: usize, to: usize, slots: usize) {
         let id = |n: usize| self.nodes[n].run(&["CLUSTER", "MYID"]);
         self.cli(|cli| {
@@ -203,14 +217,14 @@ impl RedisCluster {
         self.await_agreement();
     }
 
-    /// Waits until every node that runs sees every slot served.
+    /// Waits until every running node reports that all slots are served.
     pub fn await_agreement(&self) {
-        let agreed = look(PATIENCE, || {
+        let agreed = poll(WAIT_MAX, || {
             let running = self.nodes.iter().filter(|node| node.running.is_some());
             let infos: Vec<String> = running.map(|node| node.run(&["CLUSTER", "INFO"])).collect();
-            let fine =
+            let agrees =
                 |info: &String| info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384");
-            infos.iter().all(fine).then_some(())
+            infos.iter().all(agrees).then_some(())
         });
         assert!(
             agreed.is_some(),
@@ -223,16 +237,16 @@ impl RedisCluster {
         let mut cli = command(program("redis-cli"));
         cli.arg("--cluster");
         words(&mut cli);
-        printed(cli);
+        stdout_of(cli);
     }
 }
 
-/// Whether it has loaded its log and answers.
+/// Whether the server on this port has loaded its file and answers.
 fn answers(port: u16) -> bool {
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-    let patience = Some(Duration::from_secs(2));
+    let read_timeout = Some(Duration::from_secs(2));
     let mut answer = [0; 5];
-    server.set_read_timeout(patience).is_ok()
+    server.set_read_timeout(read_timeout).is_ok()
         && server.write_all(b"PING\r\n").is_ok()
         && server.read_exact(&mut answer).is_ok()
         && answer.starts_with(b"+PONG")

@@ -1,4 +1,4 @@
-//! The store's time in a simulation: the runtime's paused clock, and the jumps that an operator's clock makes.
+//! The clock of a simulated store: the paused clock of the runtime, and jumps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::clock::START;
 
-/// A clock that follows the runtime's and can be set.
+/// A clock that follows the runtime's and can jump.
 #[derive(Debug, Clone)]
 pub struct SimulatedClock {
     began: Instant,
@@ -16,12 +16,12 @@ pub struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// Starts now, at the instant where every manual clock starts too.
+    /// Starts at the time at which every manual clock starts.
     pub fn start() -> Self {
         Self { began: Instant::now(), jumped_ms: Arc::default() }
     }
 
-    /// Sets it forward, or back.
+    /// Moves the clock forward or back.
     pub fn jump(&self, ms: i64) {
         self.jumped_ms.fetch_add(ms, Ordering::SeqCst);
     }

@@ -1,50 +1,50 @@
-//! Who meddles: cancels, drives again, discards, pauses, sets the clock, and takes the store down.
+//! The operator: cancels, redrives, discards, pauses, sets the clock, and takes the store down.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
+use redrive_core::records::{EVERY_QUEUE, PAUSED, Precondition, RecordWrite};
 use redrive_core::store::{Backend, Filter, PageRequest};
 use redrive_core::{JobId, State};
 use tokio::time::sleep;
 
-use super::World;
+use super::SimulatedSystem;
 use super::plan::{around, pick};
 
-/// Meddles until the time of troubles is over, then puts everything right.
-pub(super) async fn run(world: Arc<World>) {
-    let mut rng = world.rng(2);
-    let store = world.faulty(&mut rng);
-    while !world.calm.is_cancelled() {
+/// Acts until the faults are over, and then ends all pauses and outages.
+pub(super) async fn run(system: Arc<SimulatedSystem>) {
+    let mut rng = system.rng(2);
+    let store = system.faulty(&mut rng);
+    while !system.faults_over.is_cancelled() {
         tokio::select! {
             biased;
-            () = world.calm.cancelled() => {}
-            () = sleep(around(&mut rng, world.plan.between_acts)) => act(&world, &*store, &mut rng).await,
+            () = system.faults_over.cancelled() => {}
+            () = sleep(around(&mut rng, system.plan.between_actions)) => act(&system, &*store, &mut rng).await,
         }
     }
-    world.weather.set_down(false);
-    for id in paused_ids(&world) {
-        set_paused(&*world.store, id, false).await;
+    system.switch.set_down(false);
+    for id in pause_ids(&system) {
+        set_paused(&*system.store, id, false).await;
     }
 }
 
-/// Does one thing. What fails is let be: an operator sees the error and goes on.
-async fn act(world: &World, store: &dyn Backend, rng: &mut Rng) {
+/// Takes one action, and ignores its errors, as an operator may.
+async fn act(system: &SimulatedSystem, store: &dyn Backend, rng: &mut Rng) {
     match rng.u8(0..14) {
-        0..=2 => drop(store.cancel(some(&world.known(), rng)).await),
+        0..=2 => drop(store.cancel(pick_jobs(&system.known(), rng)).await),
         3..=5 => redrive(store, rng).await,
-        6 => discard(world, store, rng).await,
-        7 => set_paused(store, pick(rng, &paused_ids(world)), true).await,
-        8..=9 => set_paused(store, pick(rng, &paused_ids(world)), false).await,
-        10 => world.clock.jump(rng.i64(0..120_000)),
-        11 => world.clock.jump(-rng.i64(0..120_000)),
-        12 => world.clock.jump(rng.i64(-50..50)),
-        _ => outage(world, rng).await,
+        6 => discard(system, store, rng).await,
+        7 => set_paused(store, pick(rng, &pause_ids(system)), true).await,
+        8..=9 => set_paused(store, pick(rng, &pause_ids(system)), false).await,
+        10 => system.clock.jump(rng.i64(0..120_000)),
+        11 => system.clock.jump(-rng.i64(0..120_000)),
+        12 => system.clock.jump(rng.i64(-50..50)),
+        _ => outage(system, rng).await,
     }
 }
 
-/// Two operators press the button at once.
+/// Redrives dead jobs twice at once, as two operators may.
 async fn redrive(store: &dyn Backend, rng: &mut Rng) {
     let dead = Filter { states: vec![State::Dead], ..Filter::default() };
     if let Ok(page) = store.list(dead, PageRequest::first(20)).await {
@@ -53,29 +53,31 @@ async fn redrive(store: &dyn Backend, rng: &mut Rng) {
     }
 }
 
-/// Only ids that the client is done with: a repeated enqueue after a discard would be a new job under an old id.
-async fn discard(world: &World, store: &dyn Backend, rng: &mut Rng) {
-    drop(store.discard(some(&world.known(), rng)).await);
+/// Discards only ids that the client does not enqueue again: a repeated enqueue would create a new job with an old id.
+async fn discard(system: &SimulatedSystem, store: &dyn Backend, rng: &mut Rng) {
+    drop(store.discard(pick_jobs(&system.known(), rng)).await);
 }
 
-fn some(known: &[JobId], rng: &mut Rng) -> Vec<JobId> {
+/// Up to five of the newest jobs.
+fn pick_jobs(known: &[JobId], rng: &mut Rng) -> Vec<JobId> {
     let newest = known.len().saturating_sub(60);
     (0..rng.usize(1..6)).filter_map(|_| rng.choice(&known[newest..]).copied()).collect()
 }
 
-fn paused_ids(world: &World) -> Vec<String> {
-    let queues = world.plan.queues.iter().map(ToString::to_string);
+/// The id of each record that can pause queues.
+fn pause_ids(system: &SimulatedSystem) -> Vec<String> {
+    let queues = system.plan.queues.iter().map(ToString::to_string);
     queues.chain([EVERY_QUEUE.to_owned()]).collect()
 }
 
 async fn set_paused(store: &dyn Backend, id: String, paused: bool) {
     let value = paused.then(|| b"{}".to_vec());
-    let change = Change { kind: PAUSED.to_owned(), id, expect: Expect::Any, value };
+    let change = RecordWrite { kind: PAUSED.to_owned(), id, expect: Precondition::Any, value };
     drop(store.write(change).await);
 }
 
-async fn outage(world: &World, rng: &mut Rng) {
-    world.weather.set_down(true);
+async fn outage(system: &SimulatedSystem, rng: &mut Rng) {
+    system.switch.set_down(true);
     sleep(around(rng, Duration::from_secs(45))).await;
-    world.weather.set_down(false);
+    system.switch.set_down(false);
 }

@@ -1,4 +1,4 @@
-//! What a job's handler does, written in the job's payload.
+//! The script of a job: its payload says what its handler does.
 
 use std::time::Duration;
 
@@ -8,93 +8,100 @@ use redrive_worker::Context;
 use tokio::time::sleep;
 
 use super::plan::pick;
-use crate::history::{Happening, History};
+use crate::history::{History, HistoryEvent};
 
-/// Does its worst under the first leases and succeeds under later ones.
+/// Fails under the first leases, and succeeds under later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Script {
-    trouble: Trouble,
-    /// Up to which epoch.
+pub(super) struct JobScript {
+    failure: ScriptedFailure,
+    /// The last epoch under which it fails.
     until: u64,
-    /// How long it works, or waits, or asks for.
+    /// How long it works, waits or snoozes.
     span: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum ScriptedFailure {
     Fail,
     Panic,
     Reject,
     Snooze,
-    Park,
+    Hold,
     RetryAfter,
     Hang,
 }
 
-const TROUBLES: [(Trouble, &str); 7] = [
-    (Trouble::Fail, "fail"),
-    (Trouble::Panic, "panic"),
-    (Trouble::Reject, "reject"),
-    (Trouble::Snooze, "snooze"),
-    (Trouble::Park, "park"),
-    (Trouble::RetryAfter, "retry-after"),
-    (Trouble::Hang, "hang"),
+const FAILURE_NAMES: [(ScriptedFailure, &str); 7] = [
+    (ScriptedFailure::Fail, "fail"),
+    (ScriptedFailure::Panic, "panic"),
+    (ScriptedFailure::Reject, "reject"),
+    (ScriptedFailure::Snooze, "snooze"),
+    (ScriptedFailure::Hold, "hold"),
+    (ScriptedFailure::RetryAfter, "retry-after"),
+    (ScriptedFailure::Hang, "hang"),
 ];
 
-impl Script {
-    /// Half of all jobs simply work.
+impl JobScript {
+    /// Draws a script. Half of all jobs succeed at once.
     pub(super) fn draw(rng: &mut Rng) -> Self {
-        let (trouble, _) = pick(rng, &TROUBLES);
+        let (failure, _) = pick(rng, &FAILURE_NAMES);
         let until = if rng.bool() { 0 } else { rng.u64(1..10) };
-        let longest_ms = match trouble {
-            Trouble::Hang => 20 * 60_000,
-            Trouble::Snooze | Trouble::Park | Trouble::RetryAfter => 5 * 60_000,
-            Trouble::Fail | Trouble::Panic | Trouble::Reject => 5_000,
+        let longest_ms = match failure {
+            ScriptedFailure::Hang => 20 * 60_000,
+            ScriptedFailure::Snooze | ScriptedFailure::Hold | ScriptedFailure::RetryAfter => 5 * 60_000,
+            ScriptedFailure::Fail | ScriptedFailure::Panic | ScriptedFailure::Reject => 5_000,
         };
-        Self { trouble, until, span: Duration::from_millis(rng.u64(0..longest_ms)) }
+        Self { failure, until, span: Duration::from_millis(rng.u64(0..longest_ms)) }
     }
 
     pub(super) fn to_payload(self) -> Vec<u8> {
-        let word = TROUBLES.iter().find(|(trouble, _)| *trouble == self.trouble).map_or("", |(_, word)| word);
+        let word =
+            FAILURE_NAMES.iter().find(|(failure, _)| *failure == self.failure).map_or("", |(_, word)| word);
         format!("{word} {} {}", self.until, self.span.as_millis()).into_bytes()
     }
 
-    fn of_payload(payload: &[u8]) -> Option<Self> {
+    fn from_payload(payload: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(payload).ok()?;
         let mut words = text.split(' ');
         let word = words.next()?;
-        let (trouble, _) = TROUBLES.iter().find(|(_, name)| *name == word)?;
+        let (failure, _) = FAILURE_NAMES.iter().find(|(_, name)| *name == word)?;
         let until = words.next()?.parse().ok()?;
         let span = Duration::from_millis(words.next()?.parse().ok()?);
-        Some(Self { trouble: *trouble, until, span })
+        Some(Self { failure: *failure, until, span })
     }
 
     /// The handler of every job.
     pub(super) async fn handle(cx: Context, history: History) -> Outcome {
-        history.add(Happening::Started(cx.job.lease()));
-        let Some(script) = Self::of_payload(&cx.job.payload) else {
+        history.add(HistoryEvent::Started(cx.job.lease()));
+        let Some(script) = Self::from_payload(&cx.job.payload) else {
             return Outcome::reject("the script cannot be read");
         };
         if cx.job.epoch > script.until {
             sleep(script.span.min(Duration::from_secs(5))).await;
             return Outcome::Done(Some(cx.job.payload.clone()));
         }
-        script.go_wrong().await
+        script.fail().await
     }
 
-    async fn go_wrong(self) -> Outcome {
-        match self.trouble {
-            Trouble::Snooze => return Outcome::Snooze(self.span),
-            Trouble::Park => return Outcome::Park(self.span),
-            Trouble::RetryAfter => return Outcome::retry_after("come back later", self.span),
-            Trouble::Fail | Trouble::Panic | Trouble::Reject | Trouble::Hang => sleep(self.span).await,
+    async fn fail(self) -> Outcome {
+        match self.failure {
+            ScriptedFailure::Snooze => return Outcome::Snooze(self.span),
+            ScriptedFailure::Hold => return Outcome::Hold(self.span),
+            ScriptedFailure::RetryAfter => return Outcome::retry_after("come back later", self.span),
+            ScriptedFailure::Fail
+            | ScriptedFailure::Panic
+            | ScriptedFailure::Reject
+            | ScriptedFailure::Hang => sleep(self.span).await,
         }
-        match self.trouble {
-            // Past the panic hook, which would print each of thousands.
-            Trouble::Panic => std::panic::resume_unwind(Box::new("scripted")),
-            Trouble::Reject => Outcome::reject("never"),
-            Trouble::Fail | Trouble::Snooze | Trouble::Park | Trouble::RetryAfter => Outcome::fail("not yet"),
-            Trouble::Hang => Outcome::Done(None),
+        match self.failure {
+            // Skips the panic hook, which would print thousands of panics.
+            ScriptedFailure::Panic => std::panic::resume_unwind(Box::new("scripted")),
+            ScriptedFailure::Reject => Outcome::reject("never"),
+            ScriptedFailure::Fail
+            | ScriptedFailure::Snooze
+            | ScriptedFailure::Hold
+            | ScriptedFailure::RetryAfter => Outcome::fail("not yet"),
+            ScriptedFailure::Hang => Outcome::Done(None),
         }
     }
 }
@@ -104,12 +111,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_survives_its_payload() {
+    fn a_script_is_unchanged_after_encoding_and_decoding() {
         let mut rng = Rng::with_seed(7);
         for _ in 0..100 {
-            let script = Script::draw(&mut rng);
-            assert_eq!(Script::of_payload(&script.to_payload()), Some(script));
+            let script = JobScript::draw(&mut rng);
+            assert_eq!(JobScript::from_payload(&script.to_payload()), Some(script));
         }
-        assert_eq!(Script::of_payload(b"\xff"), None);
+        assert_eq!(JobScript::from_payload(b"\xff"), None);
     }
 }

@@ -1,23 +1,26 @@
-//! One call with its answer, on the model and on a store.
+//! Calls and their results, on the model and on a store.
 
 use std::time::Duration;
 
 use redrive_core::limits::{BATCH_ITEMS_MAX, PAGE_ITEMS_MAX};
-use redrive_core::records::{Change, Expect, Record, Written};
-use redrive_core::steps::{Forgotten, Hold, Memory, Remembered, Signal, Signalled, Step, Swept};
-use redrive_core::store::{
-    Backend, Cancelled, ClaimRequest, Claimed, Discarded, Enqueued, Extended, Filter, Page, PageRequest,
-    ReclaimRequest, Redriven, Retention, RunNow, Settled, Settlement, Wake,
+use redrive_core::records::{Precondition, Record, RecordWrite, WriteResult};
+use redrive_core::steps::{
+    ForgetResult, NewStep, PauseResult, RememberResult, Signal, SignalResult, Step, SweepResult,
 };
-use redrive_core::transfer::{BEING_FILLED, Imported, Parcel, SEALED, Slot};
+use redrive_core::store::{
+    Backend, CancelResult, ClaimRequest, ClaimedJobs, DiscardResult, EnqueueResult, ExtendResult, Filter,
+    Page, PageRequest, ReclaimRequest, RedriveResult, Retention, RunNowResult, SettleResult, Settlement,
+    WakeToken,
+};
+use redrive_core::transfer::{BEING_FILLED, ImportResult, JobSnapshot, RecordSnapshot, SEALED};
 use redrive_core::{Attempt, Invalid, Job, JobId, Lease, NewJob, SignalName, StoreError, Timestamp};
 use uuid::Uuid;
 
 use crate::clock::START;
-use crate::look_through::look_through;
 use crate::model::Model;
+use crate::pages::search_all;
 
-/// A call on a store, or a move of its clock.
+/// A call on a store, or a change of its clock.
 #[derive(Debug, Clone)]
 pub(super) enum Call {
     Enqueue(Vec<NewJob>),
@@ -32,75 +35,74 @@ pub(super) enum Call {
     Find(Vec<NewJob>),
     Get(Vec<JobId>),
     List(Filter, PageRequest),
-    /// Looks through everything, so many on a page out of so many.
-    Look(Filter, usize, usize),
+    /// Searches to the end, with this page limit and this many examined jobs per page.
+    Search(Filter, usize, usize),
     Attempts(JobId, PageRequest),
     Prune(Retention, usize),
     Recall(JobId, u32, usize),
-    Remember(Vec<Memory>),
+    Remember(Vec<NewStep>),
     Signal(Vec<Signal>),
     PendingSignals(JobId, Vec<SignalName>, usize),
-    SetAside(Lease, Vec<Uuid>),
+    SkipSignals(Lease, Vec<Uuid>),
     Resume(Vec<JobId>),
     Sweep(Option<JobId>, usize),
-    Hold(Vec<JobId>),
-    Unhold(Vec<JobId>),
+    Pause(Vec<JobId>),
+    Unpause(Vec<JobId>),
     Forget(Vec<JobId>),
-    Write(Change),
+    Write(RecordWrite),
     Scan(String, Option<String>, usize),
-    /// Fills the store anew with what is in it.
+    /// Exports all jobs and imports them again.
     Refill,
     /// Imports a job under another id.
     Copy(JobId, JobId),
-    /// Imports records.
-    ImportRecords(Vec<Slot>),
+    ImportRecords(Vec<RecordSnapshot>),
     Advance(Duration),
     SetBack(Duration),
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    Enqueued(Vec<Enqueued>),
-    Claimed(Claimed),
-    Settled(Vec<Settled>),
-    Extended(Vec<Extended>),
-    Cancelled(Vec<Cancelled>),
-    Redriven(Vec<Redriven>),
-    MadeDue(Vec<RunNow>),
-    Discarded(Vec<Discarded>),
-    Found(Vec<Option<Enqueued>>),
+    Enqueued(Vec<EnqueueResult>),
+    Claimed(ClaimedJobs),
+    Settled(Vec<SettleResult>),
+    Extended(Vec<ExtendResult>),
+    Cancelled(Vec<CancelResult>),
+    Redriven(Vec<RedriveResult>),
+    MadeDue(Vec<RunNowResult>),
+    Discarded(Vec<DiscardResult>),
+    Found(Vec<Option<EnqueueResult>>),
     Got(Vec<Option<Job>>),
     Listed(Page<Job>),
-    LookedThrough(Vec<Job>),
+    SearchedAll(Vec<Job>),
     Attempted(Page<Attempt>),
     Pruned(usize),
     Recalled(Vec<Step>),
-    Remembered(Vec<Remembered>),
-    Signalled(Vec<Signalled>),
+    Remembered(Vec<RememberResult>),
+    Signalled(Vec<SignalResult>),
     Pending(Vec<Signal>),
-    SetAside(bool),
+    SkipSignals(bool),
     Resumed(Vec<bool>),
-    Swept(Swept),
-    Held(Vec<Hold>),
-    Forgotten(Vec<Forgotten>),
-    Written(Written),
+    Swept(SweepResult),
+    Paused(Vec<PauseResult>),
+    Forgotten(Vec<ForgetResult>),
+    Written(WriteResult),
     Scanned(Vec<Record>),
-    Imported(Vec<Imported>),
+    Imported(Vec<ImportResult>),
     ImportedRecords(Vec<bool>),
     TimeMoved,
     Refused(Invalid),
     Failed(String),
 }
 
-/// The model's side of a sequence: its content and its time.
+/// The model and its time, during a sequence of calls.
 #[derive(Debug, Clone)]
-pub(super) struct Play {
+pub(super) struct ModelRun {
     pub(super) model: Model,
     pub(super) now: Timestamp,
 }
 
-impl Play {
+impl ModelRun {
     pub(super) fn new() -> Self {
         Self { model: Model::new(), now: START }
     }
@@ -132,42 +134,42 @@ impl Call {
             Self::Find(jobs) => Answer::Found(model.find(&jobs)?),
             Self::Get(ids) => Answer::Got(model.get(&ids)?),
             Self::List(filter, page) => Answer::Listed(model.list(&filter, page)?),
-            Self::Look(filter, ..) => {
-                Answer::LookedThrough(model.list(&filter, PageRequest::first(PAGE_ITEMS_MAX))?.items)
+            Self::Search(filter, ..) => {
+                Answer::SearchedAll(model.list(&filter, PageRequest::first(PAGE_ITEMS_MAX))?.items)
             }
             Self::Attempts(id, page) => Answer::Attempted(model.attempts(id, page)?),
             Self::Prune(retention, limit) => Answer::Pruned(model.prune(retention, limit, now)),
             Self::Recall(id, from, limit) => Answer::Recalled(model.recall(id, from, limit)),
-            Self::Remember(memories) => Answer::Remembered(model.remember(memories, now)?),
+            Self::Remember(new_steps) => Answer::Remembered(model.remember(new_steps, now)?),
             Self::Signal(signals) => Answer::Signalled(model.signal(signals)?),
             Self::PendingSignals(id, names, limit) => {
                 Answer::Pending(model.pending_signals(id, &names, limit))
             }
-            Self::SetAside(lease, signals) => Answer::SetAside(model.set_aside(lease, &signals)?),
+            Self::SkipSignals(lease, signals) => Answer::SkipSignals(model.skip_signals(lease, &signals)?),
             Self::Resume(ids) => Answer::Resumed(model.resume(&ids, now)?),
             Self::Sweep(after, limit) => Answer::Swept(model.sweep(after, limit, now)?),
-            Self::Hold(ids) => Answer::Held(model.hold(&ids)?),
-            Self::Unhold(ids) => Answer::Held(model.unhold(&ids, now)?),
+            Self::Pause(ids) => Answer::Paused(model.pause(&ids)?),
+            Self::Unpause(ids) => Answer::Paused(model.unpause(&ids, now)?),
             Self::Forget(ids) => Answer::Forgotten(model.forget(&ids)?),
             Self::Write(change) => Answer::Written(model.write(change)?),
             Self::Scan(kind, after, limit) => Answer::Scanned(model.scan(&kind, after.as_deref(), limit)),
             Self::Refill => {
-                model.write(filling(true))?;
-                let parcels = model.export(None, BATCH_ITEMS_MAX)?.parcels;
-                let answers = model.import(parcels, now)?;
-                model.write(filling(false))?;
+                model.write(set_being_filled(true))?;
+                let snapshots = model.export(None, BATCH_ITEMS_MAX)?.jobs;
+                let answers = model.import(snapshots, now)?;
+                model.write(set_being_filled(false))?;
                 Answer::Imported(answers)
             }
             Self::Copy(from, to) => {
-                let parcels = model.export(None, BATCH_ITEMS_MAX)?.parcels;
-                Answer::Imported(model.import(copied(parcels, from, to), now)?)
+                let snapshots = model.export(None, BATCH_ITEMS_MAX)?.jobs;
+                Answer::Imported(model.import(copy_under_id(snapshots, from, to), now)?)
             }
-            Self::ImportRecords(slots) => Answer::ImportedRecords(model.import_records(slots)?),
+            Self::ImportRecords(records) => Answer::ImportedRecords(model.import_records(records)?),
             Self::Advance(_) | Self::SetBack(_) => Answer::TimeMoved,
         })
     }
 
-    /// Makes the call on a store; the clock was moved by the caller.
+    /// Makes the call on a store. The caller changes the clock.
     pub(super) async fn on_store(&self, store: &dyn Backend) -> Answer {
         match self.try_on_store(store).await {
             Ok(answer) => answer,
@@ -190,60 +192,62 @@ impl Call {
             Self::Find(jobs) => Answer::Found(store.find(jobs).await?),
             Self::Get(ids) => Answer::Got(store.get(ids).await?),
             Self::List(filter, page) => Answer::Listed(store.list(filter, page).await?),
-            Self::Look(filter, limit, most) => {
-                Answer::LookedThrough(look_through(store, &filter, limit, most).await?)
+            Self::Search(filter, limit, most) => {
+                Answer::SearchedAll(search_all(store, &filter, limit, most).await?)
             }
             Self::Attempts(id, page) => Answer::Attempted(store.attempts(id, page).await?),
             Self::Prune(retention, limit) => Answer::Pruned(store.prune(retention, limit).await?),
             Self::Recall(id, from, limit) => Answer::Recalled(store.recall(id, from, limit).await?),
-            Self::Remember(memories) => Answer::Remembered(store.remember(memories).await?),
+            Self::Remember(new_steps) => Answer::Remembered(store.remember(new_steps).await?),
             Self::Signal(signals) => Answer::Signalled(store.signal(signals).await?),
             Self::PendingSignals(id, names, limit) => {
                 Answer::Pending(store.pending_signals(id, names, limit).await?)
             }
-            Self::SetAside(lease, signals) => Answer::SetAside(store.set_aside(lease, signals).await?),
+            Self::SkipSignals(lease, signals) => {
+                Answer::SkipSignals(store.skip_signals(lease, signals).await?)
+            }
             Self::Resume(ids) => Answer::Resumed(store.resume(ids).await?),
             Self::Sweep(after, limit) => Answer::Swept(store.sweep(after, limit).await?),
-            Self::Hold(ids) => Answer::Held(store.hold(ids).await?),
-            Self::Unhold(ids) => Answer::Held(store.unhold(ids).await?),
+            Self::Pause(ids) => Answer::Paused(store.pause(ids).await?),
+            Self::Unpause(ids) => Answer::Paused(store.unpause(ids).await?),
             Self::Forget(ids) => Answer::Forgotten(store.forget(ids).await?),
             Self::Write(change) => Answer::Written(store.write(change).await?),
             Self::Scan(kind, after, limit) => {
                 Answer::Scanned(store.scan(&kind, after.as_deref(), limit).await?)
             }
             Self::Refill => {
-                store.write(filling(true)).await?;
-                let parcels = store.export(None, BATCH_ITEMS_MAX).await?.parcels;
-                let answers = store.import(parcels).await?;
-                store.write(filling(false)).await?;
+                store.write(set_being_filled(true)).await?;
+                let snapshots = store.export(None, BATCH_ITEMS_MAX).await?.jobs;
+                let answers = store.import(snapshots).await?;
+                store.write(set_being_filled(false)).await?;
                 Answer::Imported(answers)
             }
             Self::Copy(from, to) => {
-                let parcels = store.export(None, BATCH_ITEMS_MAX).await?.parcels;
-                Answer::Imported(store.import(copied(parcels, from, to)).await?)
+                let snapshots = store.export(None, BATCH_ITEMS_MAX).await?.jobs;
+                Answer::Imported(store.import(copy_under_id(snapshots, from, to)).await?)
             }
-            Self::ImportRecords(slots) => Answer::ImportedRecords(store.import_records(slots).await?),
+            Self::ImportRecords(records) => Answer::ImportedRecords(store.import_records(records).await?),
             Self::Advance(_) | Self::SetBack(_) => Answer::TimeMoved,
         })
     }
 }
 
-/// The record that lets imports replace jobs, or its removal.
-fn filling(is: bool) -> Change {
+/// The write that creates or removes the record that lets imports replace jobs.
+fn set_being_filled(being_filled: bool) -> RecordWrite {
     let (kind, id) = (SEALED.to_owned(), BEING_FILLED.to_owned());
-    Change { kind, id, expect: Expect::Any, value: is.then(Vec::new) }
+    RecordWrite { kind, id, expect: Precondition::Any, value: being_filled.then(Vec::new) }
 }
 
-/// A job under another id, if it is among the parcels.
-fn copied(parcels: Vec<Parcel>, from: JobId, to: JobId) -> Vec<Parcel> {
-    let found = parcels.into_iter().find(|parcel| parcel.job.id == from);
-    let copy = found.map(|parcel| Parcel { job: Job { id: to, ..parcel.job.clone() }, ..parcel });
+/// A copy of a job under another id, if the job is among the snapshots.
+fn copy_under_id(snapshots: Vec<JobSnapshot>, from: JobId, to: JobId) -> Vec<JobSnapshot> {
+    let found = snapshots.into_iter().find(|snapshot| snapshot.job.id == from);
+    let copy = found.map(|snapshot| JobSnapshot { job: Job { id: to, ..snapshot.job.clone() }, ..snapshot });
     copy.into_iter().collect()
 }
 
 impl Answer {
-    /// A claim without its wake-up, whose number is each store's own.
-    fn claimed(claimed: Claimed) -> Self {
-        Self::Claimed(Claimed { wake: Wake::default(), ..claimed })
+    /// A claim without its wake token, which each store numbers on its own.
+    fn claimed(claimed: ClaimedJobs) -> Self {
+        Self::Claimed(ClaimedJobs { wake: WakeToken::default(), ..claimed })
     }
 }

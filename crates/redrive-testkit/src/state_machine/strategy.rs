@@ -1,4 +1,4 @@
-//! Which calls are tried: few names and few instants, so that calls meet often.
+//! Generates calls. It uses few names and few times, so that calls often affect the same jobs.
 
 use std::time::Duration;
 
@@ -7,40 +7,40 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest_state_machine::ReferenceStateMachine;
 use redrive_core::limits::{HORIZON, LEASE_MIN};
-use redrive_core::quota::{Bounds, QUOTA, Rate};
-use redrive_core::records::{Change, EVERY_QUEUE, Expect, PAUSED};
-use redrive_core::steps::{Memory, Signal, Step, StepKind};
+use redrive_core::queue_limits::{Limits, QUEUE_LIMITS, Rate};
+use redrive_core::records::{EVERY_QUEUE, PAUSED, Precondition, RecordWrite};
+use redrive_core::steps::{NewStep, Signal, Step, StepKind};
 use redrive_core::store::{ClaimRequest, Cursor, Filter, PageRequest, ReclaimRequest, Retention, Settlement};
-use redrive_core::transfer::{BEING_FILLED, MOVED_AWAY, SEALED, Slot};
+use redrive_core::transfer::{BEING_FILLED, MOVED_AWAY, RecordSnapshot, SEALED};
 use redrive_core::{
-    Await, Entry, IdempotencyKey, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PartitionKey,
-    PolicyName, PolicyRef, Priority, Queue, Quota, Reason, SignalName, Start, State, StepName, Tenant,
-    Timestamp, Unique, UniqueKey, UniqueRule, Verdict, Wait, WorkerId,
+    AttemptReport, IdempotencyKey, JobId, Kind, Lease, NewJob, Order, Parent, Partition, PartitionKey,
+    PolicyName, PolicyRef, Priority, Queue, QueueLimits, Reason, SignalName, Start, State, StepName, Tenant,
+    Timestamp, Unique, UniqueKey, UniqueRule, Verdict, Wait, WaitCondition, WorkerId,
 };
 use uuid::Uuid;
 
-use super::call::{Call, Play};
+use super::call::{Call, ModelRun};
 
-/// Every kind of record that is ever written.
-pub(super) const KINDS_OF_RECORDS: [&str; 4] = [PAUSED, QUOTA, SEALED, "setting"];
+/// Every kind of record that the calls write.
+pub(super) const KINDS_OF_RECORDS: [&str; 4] = [PAUSED, QUEUE_LIMITS, SEALED, "setting"];
 
 const JOBS: u128 = 12;
 const QUEUES: [&str; 2] = ["default", "b"];
 
-/// The model as a generator of calls.
+/// Generates calls from the state of the model.
 pub(super) struct Machine;
 
 impl ReferenceStateMachine for Machine {
-    type State = Play;
+    type State = ModelRun;
     type Transition = Call;
 
-    fn init_state() -> BoxedStrategy<Play> {
-        Just(()).prop_map(|()| Play::new()).boxed()
+    fn init_state() -> BoxedStrategy<ModelRun> {
+        Just(()).prop_map(|()| ModelRun::new()).boxed()
     }
 
-    fn transitions(play: &Play) -> BoxedStrategy<Call> {
-        let leases = leases(play);
-        let now = play.now;
+    fn transitions(run: &ModelRun) -> BoxedStrategy<Call> {
+        let leases = leases(run);
+        let now = run.now;
         prop_oneof![
             6 => vec_of(new_job(now), 5).prop_map(Call::Enqueue),
             11 => claim().prop_map(Call::Claim),
@@ -54,40 +54,40 @@ impl ReferenceStateMachine for Machine {
             2 => vec_of(new_job(now), 4).prop_map(Call::Find),
             1 => ids().prop_map(Call::Get),
             6 => (filter(now), jobs_page()).prop_map(|(filter, page)| Call::List(filter, page)),
-            3 => (filter(now), 1..5usize, 1..6usize).prop_map(|(filter, limit, most)| Call::Look(filter, limit, most)),
-            8 => (select(logged(play)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
+            3 => (filter(now), 1..5usize, 1..6usize).prop_map(|(filter, limit, most)| Call::Search(filter, limit, most)),
+            8 => (select(logged(run)), attempts_page()).prop_map(|(id, page)| Call::Attempts(id, page)),
             3 => (retention(), 0..4usize).prop_map(|(retention, limit)| Call::Prune(retention, limit)),
-            8 => vec_of(memory(leases.clone(), now), 4).prop_map(Call::Remember),
+            8 => vec_of(new_step(leases.clone(), now), 4).prop_map(Call::Remember),
             1 => (id(), 0..3u32, 0..4usize).prop_map(|(id, from, limit)| Call::Recall(id, from, limit)),
             5 => vec_of(signal(leases.clone()), 4).prop_map(Call::Signal),
             2 => pending_signals().prop_map(|(id, names, limit)| Call::PendingSignals(id, names, limit)),
-            2 => (select(leases.clone()), vec_of(signal_id(), 3)).prop_map(|(lease, ids)| Call::SetAside(lease, ids)),
-            7 => vec_of(select(waiting(play)), 3).prop_map(Call::Resume),
+            2 => (select(leases.clone()), vec_of(signal_id(), 3)).prop_map(|(lease, ids)| Call::SkipSignals(lease, ids)),
+            7 => vec_of(select(waiting(run)), 3).prop_map(Call::Resume),
             2 => (option::of(id()), 0..6usize).prop_map(|(after, limit)| Call::Sweep(after, limit)),
-            2 => ids().prop_map(Call::Hold),
-            3 => ids().prop_map(Call::Unhold),
+            2 => ids().prop_map(Call::Pause),
+            3 => ids().prop_map(Call::Unpause),
             1 => ids().prop_map(Call::Forget),
             3 => change().prop_map(Call::Write),
             1 => scan(),
             1 => Just(Call::Refill),
             2 => (id(), id()).prop_map(|(from, to)| Call::Copy(from, to)),
-            1 => vec_of(slot(), 2).prop_map(Call::ImportRecords),
+            1 => vec_of(record_snapshot(), 2).prop_map(Call::ImportRecords),
             6 => span().prop_map(Call::Advance),
             1 => span().prop_map(Call::SetBack),
         ]
         .boxed()
     }
 
-    fn apply(mut play: Play, call: &Call) -> Play {
-        play.make(call);
-        play
+    fn apply(mut run: ModelRun, call: &Call) -> ModelRun {
+        run.make(call);
+        run
     }
 }
 
-/// Leases that are held, three times as likely as those that are not: older, newer, of ended and of unknown jobs.
-fn leases(play: &Play) -> Vec<Lease> {
+/// Leases to choose from: held leases most often, but also older and newer ones, and those of ended and unknown jobs.
+fn leases(run: &ModelRun) -> Vec<Lease> {
     let mut leases = vec![Lease { id: job_id(JOBS), epoch: 1 }];
-    for job in play.model.jobs() {
+    for job in run.model.jobs() {
         let lease = job.lease();
         leases.push(Lease { epoch: lease.epoch.saturating_sub(1), ..lease });
         leases.push(Lease { epoch: lease.epoch + 1, ..lease });
@@ -97,33 +97,38 @@ fn leases(play: &Play) -> Vec<Lease> {
     leases
 }
 
-/// Jobs with a log, those with long ones more often, and one that does not exist.
-fn logged(play: &Play) -> Vec<JobId> {
-    let logged = play.model.jobs().flat_map(|job| play.model.log(job.id).map(|_| job.id));
+/// Jobs to choose from that have a log, those with a long log more often, and a job that does not exist.
+fn logged(run: &ModelRun) -> Vec<JobId> {
+    let logged = run.model.jobs().flat_map(|job| run.model.log(job.id).map(|_| job.id));
     logged.chain([job_id(JOBS)]).collect()
 }
 
-/// Jobs that wait for something, those that wait for children more often, and one that does not exist.
-fn waiting(play: &Play) -> Vec<JobId> {
-    let waiting = play.model.jobs().filter_map(|job| job.awaits.as_ref().map(|awaits| (job.id, awaits)));
-    let weigh = |awaits: &Await| {
-        let children = awaits.parts().iter().filter(|part| matches!(part, Await::Children { .. })).count();
+/// Jobs to choose from that wait, those that wait for children more often, and a job that does not exist.
+fn waiting(run: &ModelRun) -> Vec<JobId> {
+    let waiting = run.model.jobs().filter_map(|job| job.awaits.as_ref().map(|awaits| (job.id, awaits)));
+    let weight_of = |awaits: &WaitCondition| {
+        let children =
+            awaits.parts().iter().filter(|part| matches!(part, WaitCondition::Children { .. })).count();
         1 + 3 * children
     };
-    waiting.flat_map(|(id, awaits)| vec![id; weigh(awaits)]).chain([job_id(JOBS)]).collect()
+    waiting.flat_map(|(id, awaits)| vec![id; weight_of(awaits)]).chain([job_id(JOBS)]).collect()
 }
 
 fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
-    let who = (id(), name(["", "acme"]), queue(), kind(), 4..7u8, name(["default", "strict"]));
+    let identity = (id(), name(["", "acme"]), queue(), kind(), 4..7u8, name(["default", "strict"]));
     let keys =
         (option::weighted(0.3, key()), option::weighted(0.3, unique()), option::weighted(0.6, parent()));
-    let what = (select(vec![&b"a"[..], b"b", b"\0\xff"]), keys, start(now));
+    let content = (select(vec![&b"a"[..], b"b", b"\0\xff"]), keys, start(now));
     let own_lease = option::weighted(0.2, select(vec![LEASE_MIN, 2 * LEASE_MIN]));
-    let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, subject()));
+    let texts = (option::weighted(0.2, name(["", "meta 🦀"])), option::weighted(0.5, target()));
     let rest = (option::weighted(0.2, span()), own_lease, texts, option::weighted(0.4, partition()));
-    (who, what, rest).prop_map(
-        |(who, (payload, (key, unique, parent), start), (timeout, lease, (metadata, subject), partition))| {
-            let (id, tenant, queue, kind, priority, policy) = who;
+    (identity, content, rest).prop_map(
+        |(
+            identity,
+            (payload, (key, unique, parent), start),
+            (timeout, lease, (metadata, target), partition),
+        )| {
+            let (id, tenant, queue, kind, priority, policy) = identity;
             let policy = PolicyRef::first(PolicyName::new(policy).expect("a legal name"));
             let job = NewJob {
                 tenant: Tenant::new(tenant).expect("a legal name"),
@@ -132,10 +137,10 @@ fn new_job(now: Timestamp) -> impl Strategy<Value = NewJob> {
                 start,
                 timeout,
                 lease,
-                subject,
+                target,
                 metadata: metadata.map(str::to_owned),
                 unique: unique.filter(|_| key.is_none()),
-                // A child is younger than its parent.
+                // A child has a greater id than its parent.
                 parent: parent.filter(|parent| parent.id < id),
                 partition,
                 ..NewJob::new(id, kind, policy, payload.to_vec())
@@ -175,7 +180,7 @@ fn kinds() -> impl Strategy<Value = Vec<Kind>> {
     names.prop_map(|names| names.into_iter().map(|name| Kind::new(name).expect("a legal name")).collect())
 }
 
-fn subject() -> impl Strategy<Value = String> {
+fn target() -> impl Strategy<Value = String> {
     name(["https://a/x", "https://a/y", "https://b/ü"]).prop_map(str::to_owned)
 }
 
@@ -210,7 +215,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         3 => option::of(select(vec![b"".to_vec(), b"ok".to_vec(), b"\0\xff".to_vec()])).prop_map(Verdict::Complete),
         5 => span().prop_map(Verdict::Retry),
         2 => span().prop_map(Verdict::Snooze),
-        1 => span().prop_map(Verdict::Park),
+        1 => span().prop_map(Verdict::Hold),
         6 => (awaits(), option::of(span())).prop_map(|(until, at_most)| Verdict::Wait(Wait { at_most, ..Wait::until(until) })),
         1 => Just(Verdict::Release),
         4 => select(Reason::ALL.to_vec()).prop_map(Verdict::DeadLetter),
@@ -218,18 +223,19 @@ fn verdict() -> impl Strategy<Value = Verdict> {
     ]
 }
 
-fn awaits() -> impl Strategy<Value = Await> {
+fn awaits() -> impl Strategy<Value = WaitCondition> {
     prop_oneof![
         4 => signal_or_children(),
-        3 => vec_of(signal_or_children(), 3).prop_map(|parts| Await::any(parts).unwrap_or(Await::Unhold)),
-        1 => Just(Await::Unhold),
+        3 => vec_of(signal_or_children(), 3).prop_map(|parts| WaitCondition::any(parts).unwrap_or(WaitCondition::Unpaused)),
+        1 => Just(WaitCondition::Unpaused),
     ]
 }
 
-fn signal_or_children() -> impl Strategy<Value = Await> {
+fn signal_or_children() -> impl Strategy<Value = WaitCondition> {
     prop_oneof![
-        signal_name().prop_map(Await::Signal),
-        (branch(), 0..2u32).prop_map(|(branch, failures_max)| Await::Children { branch, failures_max }),
+        signal_name().prop_map(WaitCondition::Signal),
+        (branch(), 0..2u32)
+            .prop_map(|(branch, failures_max)| WaitCondition::Children { branch, failures_max }),
     ]
 }
 
@@ -237,10 +243,10 @@ fn pending_signals() -> impl Strategy<Value = (JobId, Vec<SignalName>, usize)> {
     (id(), vec_of(signal_name(), 2), 0..4usize)
 }
 
-fn memory(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Memory> {
+fn new_step(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = NewStep> {
     let children = prop_oneof![3 => Just(Vec::new()), 1 => vec_of(new_job(now), 2)];
     let takes = option::weighted(0.4, signal_id());
-    (select(leases), step(), children, takes).prop_map(|(lease, step, children, takes)| Memory {
+    (select(leases), step(), children, takes).prop_map(|(lease, step, children, takes)| NewStep {
         lease,
         step,
         children,
@@ -267,10 +273,10 @@ fn signal_id() -> impl Strategy<Value = Uuid> {
     (0..6u128).prop_map(Uuid::from_u128)
 }
 
-fn entry(now: Timestamp) -> impl Strategy<Value = Entry> {
+fn entry(now: Timestamp) -> impl Strategy<Value = AttemptReport> {
     let texts = (option::of(name(["boom", ""])), option::of(name(["{}", r#"{"a":1}"#])));
     (1..3u32, 1..4u32, span(), name(["failed", "done"]), texts).prop_map(
-        move |(run, attempt, duration, outcome, (error, detail))| Entry {
+        move |(run, attempt, duration, outcome, (error, detail))| AttemptReport {
             run,
             attempt,
             started_at: now.before(duration),
@@ -292,21 +298,21 @@ fn filter(now: Timestamp) -> impl Strategy<Value = Filter> {
     let states = prop_oneof![Just(Vec::new()), subsequence(State::ALL.to_vec(), 1..4)];
     let created = (option::weighted(0.2, span()), option::weighted(0.2, span()));
     let finished = (option::weighted(0.1, span()), option::weighted(0.1, span()));
-    let about = (
+    let details = (
         option::weighted(0.2, name(["https://a/", "https://b/ü", ""])),
         option::weighted(0.2, select(Reason::ALL.to_vec())),
         option::weighted(0.2, name(["default", "strict", "def"])),
     );
-    let parts = (states, names, about, created, finished);
-    parts.prop_map(move |(states, (tenant, queue, kind, key), about, (from, before), finished)| Filter {
+    let parts = (states, names, details, created, finished);
+    parts.prop_map(move |(states, (tenant, queue, kind, key), details, (from, before), finished)| Filter {
         states,
         tenant: tenant.map(|name| Tenant::new(name).expect("a legal name")),
         queue,
         kind,
         policy: None,
-        policy_name: about.2.map(|name| PolicyName::new(name).expect("a legal name")),
-        subject: about.0.map(str::to_owned),
-        reason: about.1,
+        policy_name: details.2.map(|name| PolicyName::new(name).expect("a legal name")),
+        target: details.0.map(str::to_owned),
+        reason: details.1,
         key,
         finished_from: finished.0.map(|ago| now.before(ago)),
         finished_before: finished.1.map(|ago| now.before(ago)),
@@ -329,22 +335,22 @@ fn retention() -> impl Strategy<Value = Retention> {
     (span(), span(), span()).prop_map(|(succeeded, dead, cancelled)| Retention { succeeded, dead, cancelled })
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = RecordWrite> {
     let value = option::of(select(vec![b"".to_vec(), b"{}".to_vec()]));
-    // Mostly open, so that there is something to see.
+    // More seals are removed than written, because nothing is claimed from a sealed store.
     let seal = option::weighted(0.4, Just(Vec::new()));
     let place = prop_oneof![
         2 => (Just(SEALED), select(vec![MOVED_AWAY, BEING_FILLED]), seal),
         3 => (Just(PAUSED), select(vec![EVERY_QUEUE, "default", "b"]), value.clone()),
         3 => (Just("setting"), select(vec!["x", "y"]), value),
-        3 => (Just(QUOTA), select(QUEUES.to_vec()), option::weighted(0.8, quota())),
+        3 => (Just(QUEUE_LIMITS), select(QUEUES.to_vec()), option::weighted(0.8, queue_limits())),
     ];
     let expect = prop_oneof![
-        3 => Just(Expect::Any),
-        1 => Just(Expect::Absent),
-        1 => (0..4u64).prop_map(Expect::Version),
+        3 => Just(Precondition::Any),
+        1 => Just(Precondition::Absent),
+        1 => (0..4u64).prop_map(Precondition::Version),
     ];
-    (place, expect).prop_map(|((kind, id, value), expect)| Change {
+    (place, expect).prop_map(|((kind, id, value), expect)| RecordWrite {
         kind: kind.to_owned(),
         id: id.to_owned(),
         expect,
@@ -352,8 +358,8 @@ fn change() -> impl Strategy<Value = Change> {
     })
 }
 
-fn slot() -> impl Strategy<Value = Slot> {
-    (change(), 1..6u64).prop_map(|(change, version)| Slot {
+fn record_snapshot() -> impl Strategy<Value = RecordSnapshot> {
+    (change(), 1..6u64).prop_map(|(change, version)| RecordSnapshot {
         kind: change.kind,
         id: change.id,
         version,
@@ -367,7 +373,7 @@ fn scan() -> impl Strategy<Value = Call> {
         .prop_map(|(kind, after, limit)| Call::Scan(kind.to_owned(), after.map(str::to_owned), limit))
 }
 
-/// Few lengths, so that instants coincide.
+/// Few durations, so that times coincide.
 fn span() -> impl Strategy<Value = Duration> {
     select(vec![0, 1, 2, 10, 11, 100, 1_000]).prop_map(Duration::from_millis)
 }
@@ -419,7 +425,7 @@ fn branch() -> impl Strategy<Value = u32> {
     prop_oneof![4 => Just(0), 1 => Just(1)]
 }
 
-/// A few parents, so that children have siblings.
+/// Few parents, so that children have siblings.
 fn parent() -> impl Strategy<Value = Parent> {
     let id = prop_oneof![3 => (0..3u128).prop_map(job_id), 1 => id()];
     (id, branch(), proptest::bool::weighted(0.2)).prop_map(|(id, branch, detached)| Parent {
@@ -434,18 +440,18 @@ fn partition() -> impl Strategy<Value = Partition> {
         .prop_map(|(key, order)| Partition { key: PartitionKey::new(key).expect("a legal name"), order })
 }
 
-/// Bounds that are met often.
-fn quota() -> impl Strategy<Value = Vec<u8>> {
-    (bounds(), bounds()).prop_map(|(whole, per_key)| {
-        let quota = Quota { concurrency: whole.concurrency, rate: whole.rate, per_key };
-        serde_json::to_vec(&quota).expect("a quota is JSON")
+/// Limits that are reached often.
+fn queue_limits() -> impl Strategy<Value = Vec<u8>> {
+    (limits(), limits()).prop_map(|(whole, per_key)| {
+        let limits = QueueLimits { concurrency: whole.concurrency, rate: whole.rate, per_key };
+        serde_json::to_vec(&limits).expect("limits are JSON")
     })
 }
 
-fn bounds() -> impl Strategy<Value = Bounds> {
+fn limits() -> impl Strategy<Value = Limits> {
     let rate = (1..4u32, select(vec![1, 10, 100])).prop_map(|(count, per_ms)| Rate { count, per_ms });
     (option::of(1..4u32), option::weighted(0.4, rate))
-        .prop_map(|(concurrency, rate)| Bounds { concurrency, rate })
+        .prop_map(|(concurrency, rate)| Limits { concurrency, rate })
 }
 
 fn worker() -> impl Strategy<Value = WorkerId> {

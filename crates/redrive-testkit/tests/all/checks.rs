@@ -1,4 +1,4 @@
-//! Each check passes a sound history and goes red for the one thing it is there for.
+//! Each check accepts a sound history and rejects the violation that it is made for.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,108 +10,114 @@ use redrive_core::{
     catalog,
 };
 use redrive_testkit::checks::{
-    ATTEMPTS_BOUNDED, End, NO_WEDGE, NOTHING_LOST, ONE_OUTCOME, STALE_SHUT_OUT, check_all, violations,
+    ATTEMPTS_BOUNDED, FinalState, NO_WEDGE, NOTHING_LOST, ONE_OUTCOME, STALE_SHUT_OUT, check_all, violations,
 };
 use redrive_testkit::clock::START;
-use redrive_testkit::history::{By, Happening, Leased, Settlement};
-use redrive_testkit::{History, ManualClock, ModelStore, Recorded};
+use redrive_testkit::history::{GrantedLease, HistoryEvent, LeaseSource, SettledAttempt};
+use redrive_testkit::{History, ManualClock, ModelStore, RecordingStore};
 use uuid::Uuid;
 
 const ID: JobId = JobId(Uuid::from_u128(1));
 const OTHER: JobId = JobId(Uuid::from_u128(2));
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_sound_life_breaks_nothing() {
-    use By::{Claim, Reclaim};
+fn a_sound_history_has_no_violation() {
+    use LeaseSource::{Claim, Reclaim};
     let life = [
-        Happening::Acknowledged(ID),
-        Happening::Acknowledged(ID),
+        HistoryEvent::Acknowledged(ID),
+        HistoryEvent::Acknowledged(ID),
         leased(1, Claim, 1, 1),
         started(1),
         leased(2, Reclaim, 1, 1),
-        Happening::ShutOut(Lease { id: ID, epoch: 1 }),
+        HistoryEvent::LeaseLost(Lease { id: ID, epoch: 1 }),
         settled(2, State::Retrying),
         leased(3, Claim, 1, 2),
         started(3),
         settled(3, State::Pending),
         leased(4, Claim, 1, 2),
         settled(4, State::Dead),
-        Happening::Redriven(ID),
+        HistoryEvent::Redriven(ID),
         leased(5, Claim, 2, 1),
         settled(5, State::Succeeded),
     ];
     check(life.clone(), &end([row(State::Succeeded, 2, 5)]), &[]);
-    check(life.into_iter().chain([Happening::Pruned(1)]), &end([]), &[]);
+    check(life.into_iter().chain([HistoryEvent::Pruned(1)]), &end([]), &[]);
 }
 
 #[test]
-fn answers_that_nobody_saw_break_nothing() {
-    // The second lease and its settlement were noted down by nobody, and the notes come out of order.
+fn lost_answers_are_no_violation() {
+    // The second lease and its settlement were not recorded, and the events are out of order.
     let life = [
-        leased(3, By::Claim, 1, 3),
+        leased(3, LeaseSource::Claim, 1, 3),
         settled(1, State::Retrying),
-        leased(1, By::Claim, 1, 1),
-        Happening::Acknowledged(ID),
+        leased(1, LeaseSource::Claim, 1, 1),
+        HistoryEvent::Acknowledged(ID),
     ];
     check(life, &end([row(State::Succeeded, 1, 4)]), &[]);
 }
 
 #[test]
-fn nothing_lost_misses_jobs_and_log_entries() {
-    check([Happening::Acknowledged(ID)], &end([]), &[NOTHING_LOST]);
-    let retried = [Happening::Acknowledged(ID), leased(1, By::Claim, 1, 1), settled(1, State::Retrying)];
-    check(retried.into_iter().chain([Happening::Pruned(1)]), &end([]), &[NOTHING_LOST]);
-    let ended = [Happening::Acknowledged(ID), leased(1, By::Claim, 1, 1), settled(1, State::Dead)];
+fn nothing_lost_notices_missing_jobs_and_log_entries() {
+    check([HistoryEvent::Acknowledged(ID)], &end([]), &[NOTHING_LOST]);
+    let retried =
+        [HistoryEvent::Acknowledged(ID), leased(1, LeaseSource::Claim, 1, 1), settled(1, State::Retrying)];
+    check(retried.into_iter().chain([HistoryEvent::Pruned(1)]), &end([]), &[NOTHING_LOST]);
+    let ended =
+        [HistoryEvent::Acknowledged(ID), leased(1, LeaseSource::Claim, 1, 1), settled(1, State::Dead)];
     check(ended.clone(), &end([]), &[NOTHING_LOST]);
-    check(ended.into_iter().chain([Happening::Discarded(ID)]), &end([]), &[]);
-    check([Happening::Cancelled(ID), Happening::Pruned(1)], &end([]), &[]);
-    let noted = [leased(1, By::Claim, 1, 1), logged(1, State::Dead)];
+    check(ended.into_iter().chain([HistoryEvent::Discarded(ID)]), &end([]), &[]);
+    check([HistoryEvent::Cancelled(ID), HistoryEvent::Pruned(1)], &end([]), &[]);
+    let with_log = [leased(1, LeaseSource::Claim, 1, 1), logged(1, State::Dead)];
     let mut kept = end([row(State::Dead, 1, 1)]);
-    check(noted.clone(), &kept, &[NOTHING_LOST]);
+    check(with_log.clone(), &kept, &[NOTHING_LOST]);
     kept.logs.insert(ID, BTreeSet::from([1]));
-    check(noted, &kept, &[]);
+    check(with_log, &kept, &[]);
 }
 
 #[test]
-fn attempts_bounded_counts_for_itself() {
+fn attempts_bounded_counts_attempts_itself() {
     let at = |epoch| end([row(State::Running, 1, epoch)]);
-    let alive = |mut end: End| {
+    let alive = |mut end: FinalState| {
         end.jobs.values_mut().for_each(|job| job.lease_until = Some(START));
         end
     };
-    let check = |life: Vec<Happening>, epoch, broken: &[&str]| check(life, &alive(at(epoch)), broken);
+    let check = |life: Vec<HistoryEvent>, epoch, broken: &[&str]| check(life, &alive(at(epoch)), broken);
     let retry = |epoch| settled(epoch, State::Retrying);
-    let claim = |epoch, attempt| leased(epoch, By::Claim, 1, attempt);
+    let claim = |epoch, attempt| leased(epoch, LeaseSource::Claim, 1, attempt);
     check(vec![claim(1, 0)], 1, &[ATTEMPTS_BOUNDED]);
     check(vec![claim(1, 2)], 1, &[ATTEMPTS_BOUNDED]);
     check(vec![claim(1, 1), retry(1), claim(2, 1)], 2, &[ATTEMPTS_BOUNDED]);
-    check(vec![claim(1, 1), leased(2, By::Reclaim, 1, 2)], 2, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), leased(2, LeaseSource::Reclaim, 1, 2)], 2, &[ATTEMPTS_BOUNDED]);
     check(vec![claim(1, 1), settled(1, State::Pending), claim(2, 2)], 2, &[ATTEMPTS_BOUNDED]);
     let four = (1..=4).flat_map(|n| [claim(n, n as u32), retry(n)]).collect();
     check(four, 4, &[ATTEMPTS_BOUNDED]);
     check(vec![claim(1, 1), started(1), started(1)], 1, &[ATTEMPTS_BOUNDED]);
-    check(vec![claim(1, 1), leased(2, By::Reclaim, 1, 1), started(2)], 2, &[ATTEMPTS_BOUNDED]);
+    check(vec![claim(1, 1), leased(2, LeaseSource::Reclaim, 1, 1), started(2)], 2, &[ATTEMPTS_BOUNDED]);
 }
 
 #[test]
-fn one_outcome_sees_two_ends() {
-    let (one, two) = (leased(1, By::Claim, 1, 1), leased(2, By::Claim, 1, 2));
+fn one_outcome_notices_a_run_that_ends_twice() {
+    let (one, two) = (leased(1, LeaseSource::Claim, 1, 1), leased(2, LeaseSource::Claim, 1, 2));
     let twice = [one.clone(), settled(1, State::Dead), two.clone(), settled(2, State::Succeeded)];
     check(twice, &end([row(State::Succeeded, 1, 2)]), &[ONE_OUTCOME]);
     let again = [one.clone(), settled(1, State::Dead), two];
     check(again, &end([row(State::Dead, 1, 2)]), &[ONE_OUTCOME]);
     let changed = [one, settled(1, State::Dead)];
     check(changed, &end([row(State::Succeeded, 1, 1)]), &[ONE_OUTCOME]);
-    check([Happening::Cancelled(ID)], &end([row(State::Succeeded, 1, 1)]), &[ONE_OUTCOME]);
+    check([HistoryEvent::Cancelled(ID)], &end([row(State::Succeeded, 1, 1)]), &[ONE_OUTCOME]);
 }
 
 #[test]
-fn stale_shut_out_sees_a_fence_that_was_passed() {
-    let claim = leased(1, By::Claim, 1, 1);
+fn stale_shut_out_notices_a_write_under_an_old_epoch() {
+    let claim = leased(1, LeaseSource::Claim, 1, 1);
     let done = |epoch| end([row(State::Succeeded, 1, epoch)]);
-    check([claim.clone(), leased(1, By::Reclaim, 1, 1)], &done(1), &[ATTEMPTS_BOUNDED, STALE_SHUT_OUT]);
-    let taken = [claim.clone(), leased(2, By::Reclaim, 1, 1), settled(1, State::Retrying)];
+    check(
+        [claim.clone(), leased(1, LeaseSource::Reclaim, 1, 1)],
+        &done(1),
+        &[ATTEMPTS_BOUNDED, STALE_SHUT_OUT],
+    );
+    let taken = [claim.clone(), leased(2, LeaseSource::Reclaim, 1, 1), settled(1, State::Retrying)];
     check(taken, &done(2), &[STALE_SHUT_OUT]);
     let twice = [claim.clone(), settled(1, State::Retrying), settled(1, State::Retrying)];
     check(twice, &done(1), &[STALE_SHUT_OUT]);
@@ -120,17 +126,17 @@ fn stale_shut_out_sees_a_fence_that_was_passed() {
 }
 
 #[test]
-fn no_wedge_sees_what_nobody_looks_after() {
-    let late = |job: Job| End { now: START.after(PATIENCE + Duration::from_millis(1)), ..end([job]) };
+fn no_wedge_notices_an_abandoned_job() {
+    let late = |job: Job| FinalState { now: START.after(WAIT_MAX + Duration::from_millis(1)), ..end([job]) };
     let running = |until| Job { lease_until: until, ..row(State::Running, 1, 0) };
     check([], &late(running(Some(START))), &[NO_WEDGE]);
     check([], &late(running(None)), &[NO_WEDGE]);
-    check([], &late(running(Some(START.after(PATIENCE)))), &[]);
+    check([], &late(running(Some(START.after(WAIT_MAX)))), &[]);
     for state in [State::Pending, State::Retrying] {
         check([], &late(row(state, 1, 0)), &[NO_WEDGE]);
         check([], &late(Job { next_run_at: Timestamp::MAX, ..row(state, 1, 0) }), &[]);
         for name in ["default", "*"] {
-            let paused = End { paused: BTreeSet::from([name.to_owned()]), ..late(row(state, 1, 0)) };
+            let paused = FinalState { paused: BTreeSet::from([name.to_owned()]), ..late(row(state, 1, 0)) };
             check([], &paused, &[]);
         }
     }
@@ -140,64 +146,73 @@ fn no_wedge_sees_what_nobody_looks_after() {
 }
 
 #[tokio::test]
-async fn a_store_is_read_to_its_end() {
+async fn the_final_state_has_all_content() {
     let clock = ManualClock::new();
     let history = History::new(clock.clone());
-    let store = Recorded::new(std::sync::Arc::new(ModelStore::new(clock.clone())), history.clone());
-    let reference = catalog::put_inline(&store, &presets::upload()).await.unwrap();
+    let store = RecordingStore::new(std::sync::Arc::new(ModelStore::new(clock.clone())), history.clone());
+    let reference =
+        catalog::put_inline(&store, &presets::upload(), redrive_core::Timestamp::default()).await.unwrap();
     let job = |id| NewJob::new(id, Kind::new("k").unwrap(), reference.clone(), Vec::new());
     store.enqueue(vec![job(ID), job(OTHER)]).await.unwrap();
     store.cancel(vec![OTHER]).await.unwrap();
     let backend: &dyn Backend = &store;
-    let end = End::of(backend, &history).await.unwrap();
+    let end = FinalState::read(backend, &history).await.unwrap();
     assert_eq!(end.now, clock.now());
     assert_eq!(end.jobs.keys().copied().collect::<Vec<_>>(), [ID, OTHER]);
     assert_eq!(end.max_attempts, [(reference, 6)].into());
-    let noted: Vec<Happening> = history.all().into_iter().map(|(_, happening)| happening).collect();
-    let expected = [Happening::Acknowledged(ID), Happening::Acknowledged(OTHER), Happening::Cancelled(OTHER)];
-    assert_eq!(noted, expected);
-    check_all(&history, &end, PATIENCE).unwrap();
+    let recorded: Vec<HistoryEvent> = history.all().into_iter().map(|(_, event)| event).collect();
+    let expected =
+        [HistoryEvent::Acknowledged(ID), HistoryEvent::Acknowledged(OTHER), HistoryEvent::Cancelled(OTHER)];
+    assert_eq!(recorded, expected);
+    check_all(&history, &end, WAIT_MAX).unwrap();
 }
 
-/// The happenings, with the store they left behind, break exactly these checks.
-fn check(happenings: impl IntoIterator<Item = Happening>, end: &End, broken: &[&str]) {
-    let history = history(happenings);
+/// Asserts that the events and the final state violate exactly these checks.
+fn check(events: impl IntoIterator<Item = HistoryEvent>, end: &FinalState, broken: &[&str]) {
+    let history = history(events);
     let found: Vec<&str> =
-        violations(&history, end, PATIENCE).iter().map(|violation| violation.check).collect();
+        violations(&history, end, WAIT_MAX).iter().map(|violation| violation.check).collect();
     assert_eq!(found, broken, "{:?}", history.all());
-    assert_eq!(check_all(&history, end, PATIENCE).err().map(|v| v.check), broken.first().copied());
+    assert_eq!(check_all(&history, end, WAIT_MAX).err().map(|v| v.check), broken.first().copied());
 }
 
 fn policy() -> PolicyRef {
     PolicyRef::inline(&presets::upload())
 }
 
-fn leased(epoch: u64, by: By, run: u32, attempt: u32) -> Happening {
+fn leased(epoch: u64, source: LeaseSource, run: u32, attempt: u32) -> HistoryEvent {
     let worker = WorkerId::new("w").ok();
-    Happening::Leased(Leased { lease: Lease { id: ID, epoch }, by, worker, run, attempt, policy: policy() })
+    HistoryEvent::Leased(GrantedLease {
+        lease: Lease { id: ID, epoch },
+        source,
+        worker,
+        run,
+        attempt,
+        policy: policy(),
+    })
 }
 
-fn settled(epoch: u64, led_to: State) -> Happening {
+fn settled(epoch: u64, led_to: State) -> HistoryEvent {
     let refund = u32::from(led_to == State::Pending);
-    Happening::Settled(Settlement { lease: Lease { id: ID, epoch }, led_to, refund, logged: false })
+    HistoryEvent::Settled(SettledAttempt { lease: Lease { id: ID, epoch }, led_to, refund, logged: false })
 }
 
-fn logged(epoch: u64, led_to: State) -> Happening {
-    Happening::Settled(Settlement { lease: Lease { id: ID, epoch }, led_to, refund: 0, logged: true })
+fn logged(epoch: u64, led_to: State) -> HistoryEvent {
+    HistoryEvent::Settled(SettledAttempt { lease: Lease { id: ID, epoch }, led_to, refund: 0, logged: true })
 }
 
-fn started(epoch: u64) -> Happening {
-    Happening::Started(Lease { id: ID, epoch })
+fn started(epoch: u64) -> HistoryEvent {
+    HistoryEvent::Started(Lease { id: ID, epoch })
 }
 
 fn row(state: State, run: u32, epoch: u64) -> Job {
     Job {
-        subject: None,
+        target: None,
         lease: None,
         partition: None,
         parent: None,
         awaits: None,
-        held: false,
+        paused: false,
         last_status: None,
         id: ID,
         tenant: Tenant::default(),
@@ -228,17 +243,17 @@ fn row(state: State, run: u32, epoch: u64) -> Job {
     }
 }
 
-fn end(jobs: impl IntoIterator<Item = Job>) -> End {
-    End {
+fn end(jobs: impl IntoIterator<Item = Job>) -> FinalState {
+    FinalState {
         now: START,
         jobs: jobs.into_iter().map(|job| (job.id, job)).collect(),
         max_attempts: [(policy(), 3)].into(),
-        ..End::default()
+        ..FinalState::default()
     }
 }
 
-fn history(happenings: impl IntoIterator<Item = Happening>) -> History {
+fn history(events: impl IntoIterator<Item = HistoryEvent>) -> History {
     let history = History::new(ManualClock::new());
-    happenings.into_iter().for_each(|happening| history.add(happening));
+    events.into_iter().for_each(|event| history.add(event));
     history
 }

@@ -1,11 +1,11 @@
-//! As much of the protocol of Postgres as shows what a client sees of a fault.
+//! A minimal Postgres client, which shows what a client sees of a fault.
 
 use std::io::{Read as _, Result, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// More than any answer here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time that an answer may take on a busy machine.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A connection to the database `redrive`.
 pub(crate) struct Client(TcpStream);
@@ -13,7 +13,7 @@ pub(crate) struct Client(TcpStream);
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(WAIT_MAX))?;
         let mut client = Self(stream);
         let hello = b"\0\x03\0\0user\0redrive\0database\0redrive\0\0";
         client.send(b"", hello)?;
@@ -21,13 +21,13 @@ impl Client {
         Ok(client)
     }
 
-    /// Runs statements and returns the values of the rows, one after the other.
+    /// Runs statements and returns the values of all rows.
     pub(crate) fn run(&mut self, sql: &str) -> Result<Vec<String>> {
         self.start(sql)?;
         self.answer()
     }
 
-    /// Runs statements without waiting for them.
+    /// Sends statements and does not wait for the answer.
     pub(crate) fn start(&mut self, sql: &str) -> Result<()> {
         self.send(b"Q", format!("{sql}\0").as_bytes())
     }
@@ -37,7 +37,7 @@ impl Client {
         self.0.write_all(&[kind, &length, content].concat())
     }
 
-    /// Reads up to where the server is ready for more.
+    /// Reads until the server is ready for the next query.
     fn answer(&mut self) -> Result<Vec<String>> {
         let mut values = Vec::new();
         loop {
@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-/// The values of a row without nulls: their number in two bytes, then each after its length in four.
+/// Parses a row without nulls: the number of values in two bytes, then each value after its length in four bytes.
 fn row(content: &[u8]) -> Vec<String> {
     let mut rest = &content[2..];
     let mut values = Vec::new();

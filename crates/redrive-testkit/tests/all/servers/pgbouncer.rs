@@ -1,28 +1,32 @@
-//! PgBouncer: it answers, shares connections by transaction, and is gone afterwards.
+//! PgBouncer: it answers, pools by transaction, and leaves nothing behind.
 
 use std::net::SocketAddr;
 
 use redrive_testkit::servers::{PgBouncer, Postgres};
 
-use crate::client::Client;
+use super::client::Client;
 
 #[test]
-fn it_shares_one_connection_by_transaction() {
+fn clients_share_one_connection_by_transaction() {
     let postgres = Postgres::start();
     let bouncer = PgBouncer::start_with(&postgres, &[("default_pool_size", "1")]);
     let address = address(&bouncer);
     let [mut one, mut other] = [(); 2].map(|()| Client::connect(address).unwrap());
     let process = "SELECT pg_backend_pid()";
-    assert_eq!(one.run(process).unwrap(), other.run(process).unwrap(), "each has a connection of its own");
+    assert_eq!(
+        one.run(process).unwrap(),
+        other.run(process).unwrap(),
+        "the clients have different connections"
+    );
     one.run("BEGIN; CREATE TABLE kept (word text); INSERT INTO kept VALUES ('here'); COMMIT").unwrap();
     assert_eq!(other.run("SELECT word FROM kept").unwrap(), ["here"]);
     assert_eq!(postgres.run("SELECT word FROM kept"), "here");
     drop(bouncer);
-    assert!(Client::connect(address).is_err(), "it still listens");
+    assert!(Client::connect(address).is_err(), "PgBouncer still listens");
 }
 
 #[test]
-fn it_has_defaults() {
+fn default_settings_accept_clients() {
     let postgres = Postgres::start();
     let bouncer = PgBouncer::start(&postgres);
     assert_eq!(Client::connect(address(&bouncer)).unwrap().run("SELECT 1").unwrap(), ["1"]);

@@ -1,4 +1,4 @@
-//! Postgres: its settings, its crashes, and what is left of it.
+//! Postgres: its settings, its crashes, and its files.
 
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use redrive_testkit::servers::Postgres;
 use tempfile::TempDir;
 
-use crate::client::{Client, PATIENCE};
+use super::client::{Client, WAIT_MAX};
 
-/// The variable that tells a child where its server goes.
-const ELSEWHERE: &str = "SERVER_FOLDER";
+/// The environment variable with the folder for the server of a child process.
+const FOLDER_VARIABLE: &str = "SERVER_FOLDER";
 
 #[test]
-fn it_keeps_a_row_through_a_crash() {
+fn a_committed_row_survives_a_crash() {
     let mut postgres = Postgres::start();
     postgres.run("CREATE TABLE kept (word text); INSERT INTO kept VALUES ('here')");
     for crash in [Postgres::kill, Postgres::stop_immediately] {
         let port = postgres.port();
         crash(&mut postgres);
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "it still listens");
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the server still listens");
         postgres.restart();
         assert_eq!(postgres.port(), port);
         assert_eq!(postgres.run("SELECT word FROM kept"), "here");
@@ -32,17 +32,17 @@ fn it_keeps_a_row_through_a_crash() {
 }
 
 #[test]
-fn it_is_durable_unless_told_otherwise() {
-    let asked = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_user";
+fn the_default_settings_are_durable() {
+    let query = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_user";
     let postgres = Postgres::start();
-    assert_eq!(postgres.run(asked), "on|on|redrive");
+    assert_eq!(postgres.run(query), "on|on|redrive");
     let fast = Postgres::start_with(&[("fsync", "off"), ("search_path", "it's")]);
-    assert_eq!(fast.run(asked), "off|on|redrive");
+    assert_eq!(fast.run(query), "off|on|redrive");
     assert_eq!(fast.run("SHOW search_path"), "it's");
 }
 
 #[test]
-fn its_databases_have_addresses() {
+fn each_database_has_an_address() {
     let postgres = Postgres::start();
     postgres.create_database("Second one");
     let names = "SELECT count(*) FROM pg_database WHERE datname IN ('redrive', 'Second one')";
@@ -53,22 +53,22 @@ fn its_databases_have_addresses() {
 
 #[test]
 #[should_panic(expected = "division by zero")]
-fn a_failing_statement_says_why() {
+fn a_failing_statement_reports_its_error() {
     Postgres::start().run("SELECT 1 / 0");
 }
 
 #[test]
-fn its_files_are_where_they_were_wanted() {
+fn its_files_are_in_the_given_folder() {
     let wanted = open_folder();
     let postgres = Postgres::start_in(wanted.path(), &[]);
     assert!(postgres.run("SHOW data_directory").starts_with(wanted.path().to_str().unwrap()));
     drop(postgres);
-    assert_eq!(std::fs::read_dir(wanted.path()).unwrap().count(), 0, "it leaves its files");
+    assert_eq!(std::fs::read_dir(wanted.path()).unwrap().count(), 0, "the server leaves files behind");
 }
 
 #[test]
-fn nothing_is_left_of_it() {
-    let stops: [fn(&mut Postgres); 3] = [|_| (), Postgres::kill, |_| panic!("as a test does that fails")];
+fn a_server_leaves_no_process_and_no_file() {
+    let stops: [fn(&mut Postgres); 3] = [|_| (), Postgres::kill, |_| panic!("like a failed test")];
     for stop in stops {
         let mut postgres = Postgres::start();
         let (folder, port) = (folder(&postgres), postgres.port());
@@ -99,20 +99,20 @@ fn a_kill_ends_all_of_its_processes() {
 }
 
 #[test]
-fn it_outlives_the_thread_that_started_it() {
+fn a_server_outlives_the_thread_that_started_it() {
     let postgres = std::thread::spawn(Postgres::start).join().unwrap();
-    // Its end would come at once, but not before this.
+    // The server would end at once if it ended with its thread.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(postgres.run("SELECT 1"), "1");
 }
 
 #[test]
-fn it_does_not_outlive_a_killed_test() {
-    // Elsewhere, since any start of a server clears up where its own folder goes.
+fn a_server_does_not_outlive_a_killed_test() {
+    // A folder of its own, because every start of a server cleans up in its parent folder.
     let elsewhere = open_folder();
     let mut test = Command::new(std::env::current_exe().unwrap());
-    test.env(ELSEWHERE, elsewhere.path());
-    test.args(["--exact", "postgres::child_that_is_killed", "--ignored", "--nocapture"]);
+    test.env(FOLDER_VARIABLE, elsewhere.path());
+    test.args(["--exact", "servers::postgres::child_that_is_killed", "--ignored", "--nocapture"]);
     let mut test = test.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(test.stdout.take().unwrap()).lines().map_while(Result::ok);
     let folder =
@@ -122,23 +122,23 @@ fn it_does_not_outlive_a_killed_test() {
     test.wait().unwrap();
     let began = Instant::now();
     while processes(&folder) > 0 {
-        assert!(began.elapsed() < PATIENCE, "it goes on");
+        assert!(began.elapsed() < WAIT_MAX, "the server still runs");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(folder.exists());
     let _next = Postgres::start_in(elsewhere.path(), &[]);
-    assert!(!folder.exists(), "the next one does not clear up");
+    assert!(!folder.exists(), "the next server does not delete the folder");
 }
 
 #[test]
-#[ignore = "run by it_does_not_outlive_a_killed_test, as a process of its own"]
+#[ignore = "run by a_server_does_not_outlive_a_killed_test, as a process of its own"]
 fn child_that_is_killed() {
-    let postgres = Postgres::start_in(Path::new(&std::env::var_os(ELSEWHERE).unwrap()), &[]);
+    let postgres = Postgres::start_in(Path::new(&std::env::var_os(FOLDER_VARIABLE).unwrap()), &[]);
     println!("\nits folder: {}", folder(&postgres).display());
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(WAIT_MAX);
 }
 
-/// A folder that others may enter.
+/// A folder that other users may enter.
 fn open_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -158,7 +158,7 @@ fn processes(folder: &Path) -> usize {
         .count()
 }
 
-/// The number of the shared memory that marks the folder as in use.
+/// The id of the shared memory that marks the folder as in use.
 fn shared_memory(folder: &Path) -> String {
     let state = std::fs::read_to_string(folder.join("data/postmaster.pid")).unwrap();
     state.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! The proxy: each of its faults in front of a server that repeats what it hears, and of Postgres.
+//! The proxy: each of its faults in front of an echo server and of Postgres.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use redrive_testkit::servers::{Postgres, Proxy};
 
-use crate::client::{Client, PATIENCE};
+use super::client::{Client, WAIT_MAX};
 
-/// Longer than an answer takes that nothing holds back.
-const MOMENT: Duration = Duration::from_millis(300);
+/// Longer than an answer without a delay takes.
+const SHORT_WAIT: Duration = Duration::from_millis(300);
 
-/// A call that plans a cut at a request.
+/// A method that plans a cut at a request.
 type Plan = fn(&Proxy, &[u8]);
 
 #[test]
-fn it_passes_everything_on() {
-    let (proxy, heard) = echo();
+fn the_proxy_forwards_everything() {
+    let (proxy, received) = echo();
     let mut stream = connect(&proxy);
     let long = vec![b'x'; 1_000_000];
     std::thread::scope(|scope| {
@@ -31,12 +31,12 @@ fn it_passes_everything_on() {
         stream.read_to_end(&mut all).unwrap();
         assert_eq!(all.len(), long.len());
     });
-    assert_eq!(heard.lock().unwrap().len(), long.len());
-    assert_eq!(proxy.faults(), 0);
+    assert_eq!(received.lock().unwrap().len(), long.len());
+    assert_eq!(proxy.requests_cut(), 0);
 }
 
 #[test]
-fn a_cut_resets_what_is_open_and_nothing_else() {
+fn a_cut_resets_open_connections_only() {
     let (proxy, _) = echo();
     let mut open = [(); 2].map(|()| connect(&proxy));
     open.iter_mut().for_each(|stream| assert_eq!(ask(stream, "before").unwrap(), "before"));
@@ -48,71 +48,74 @@ fn a_cut_resets_what_is_open_and_nothing_else() {
 }
 
 #[test]
-fn it_refuses_until_it_is_told_otherwise() {
+fn the_proxy_refuses_connections_until_it_is_switched_back() {
     let (proxy, _) = echo();
     let mut open = connect(&proxy);
     assert_eq!(ask(&mut open, "before").unwrap(), "before");
-    proxy.refuse(true);
+    proxy.set_refusing(true);
     assert_eq!(open.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     for _ in 0..2 {
         assert!(is_cut_off(ask(&mut connect(&proxy), "meanwhile")));
     }
-    proxy.refuse(false);
+    proxy.set_refusing(false);
     assert_eq!(ask(&mut connect(&proxy), "after").unwrap(), "after");
 }
 
 #[test]
-fn what_is_frozen_hangs_and_then_goes_on() {
-    let (proxy, heard) = echo();
+fn a_frozen_connection_hangs_and_then_continues() {
+    let (proxy, received) = echo();
     let mut open = connect(&proxy);
     assert_eq!(ask(&mut open, "before").unwrap(), "before");
-    proxy.freeze(true);
+    proxy.set_frozen(true);
     let mut new = connect(&proxy);
     for stream in [&mut open, &mut new] {
-        stream.set_read_timeout(Some(MOMENT)).unwrap();
+        stream.set_read_timeout(Some(SHORT_WAIT)).unwrap();
         assert_eq!(ask(stream, "!").unwrap_err().kind(), ErrorKind::WouldBlock);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     }
-    assert_eq!(*heard.lock().unwrap(), b"before");
-    proxy.freeze(false);
+    assert_eq!(*received.lock().unwrap(), b"before");
+    proxy.set_frozen(false);
     for stream in [&mut open, &mut new] {
         let mut answer = [0];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"!");
     }
-    proxy.freeze(true);
+    proxy.set_frozen(true);
     proxy.cut();
     assert_eq!(
         open.read(&mut [0]).unwrap_err().kind(),
         ErrorKind::ConnectionReset,
-        "a frozen one can be cut"
+        "a frozen connection can be cut"
     );
 }
 
 #[test]
-fn a_delay_counts_both_ways() {
+fn a_delay_applies_in_both_directions() {
     let (proxy, _) = echo();
     let mut stream = connect(&proxy);
-    proxy.delay(MOMENT);
+    proxy.set_delay(SHORT_WAIT);
     let began = Instant::now();
     assert_eq!(ask(&mut stream, "slow").unwrap(), "slow");
-    assert!(began.elapsed() >= MOMENT * 2);
+    assert!(began.elapsed() >= SHORT_WAIT * 2);
 }
 
 #[test]
 fn a_cut_at_a_request_happens_once_and_on_its_side_of_the_request() {
     let cases: [(Plan, _); 2] = [(Proxy::cut_after_request, "ab commit"), (Proxy::cut_before_request, "ab")];
     for (plan, expected) in cases {
-        let (proxy, heard) = echo();
+        let (proxy, received) = echo();
         let [mut stream, mut other] = [(); 2].map(|()| connect(&proxy));
         plan(&proxy, b"commit");
         assert_eq!(ask(&mut stream, "a").unwrap(), "a");
         assert_eq!(ask(&mut other, "b").unwrap(), "b");
-        assert_eq!(proxy.faults(), 0);
+        assert_eq!(proxy.requests_cut(), 0);
         assert_eq!(ask(&mut stream, " commit").unwrap_err().kind(), ErrorKind::ConnectionReset);
-        assert_eq!((proxy.faults(), String::from_utf8_lossy(&heard.lock().unwrap()).as_ref()), (1, expected));
-        assert_eq!(ask(&mut other, "commit").unwrap(), "commit", "it happened twice");
-        assert_eq!(proxy.faults(), 1);
+        assert_eq!(
+            (proxy.requests_cut(), String::from_utf8_lossy(&received.lock().unwrap()).as_ref()),
+            (1, expected)
+        );
+        assert_eq!(ask(&mut other, "commit").unwrap(), "commit", "the cut happened twice");
+        assert_eq!(proxy.requests_cut(), 1);
     }
 }
 
@@ -128,19 +131,19 @@ fn a_commit_whose_answer_is_cut_off_has_happened() {
         client.run("BEGIN").unwrap();
         client.run("INSERT INTO kept VALUES ('here')").unwrap();
         assert_eq!(client.run("COMMIT").unwrap_err().kind(), ErrorKind::ConnectionReset);
-        assert_eq!((proxy.faults(), postgres.run("SELECT count(*) FROM kept").as_str()), (1, rows));
+        assert_eq!((proxy.requests_cut(), postgres.run("SELECT count(*) FROM kept").as_str()), (1, rows));
     }
 }
 
 #[test]
-fn it_resets_what_it_cannot_pass_on() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = Proxy::start(nobody);
+fn the_proxy_resets_connections_that_it_cannot_forward() {
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = Proxy::start(unused);
     assert!(is_cut_off(ask(&mut connect(&proxy), "anyone?")));
 }
 
 #[test]
-fn nothing_listens_after_it() {
+fn nothing_listens_after_the_proxy_has_ended() {
     let (proxy, _) = echo();
     let (address, mut open) = (proxy.address(), connect(&proxy));
     assert_eq!(ask(&mut open, "before").unwrap(), "before");
@@ -150,7 +153,7 @@ fn nothing_listens_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_works_beside_a_paused_clock_and_blocking_calls() {
+async fn the_proxy_works_beside_a_paused_clock_and_blocking_calls() {
     let (proxy, _) = echo();
     let mut stream = connect(&proxy);
     assert_eq!(ask(&mut stream, "before").unwrap(), "before");
@@ -158,19 +161,19 @@ async fn it_works_beside_a_paused_clock_and_blocking_calls() {
     assert!(is_cut_off(ask(&mut stream, "after")));
 }
 
-/// A proxy in front of a server that repeats what it hears, and what that has heard from everyone.
+/// A proxy in front of an echo server, and the bytes that the server has received.
 fn echo() -> (Proxy, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let server = Arc::clone(&heard);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let server = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (mut stream, heard) = (stream.unwrap(), Arc::clone(&server));
+            let (mut stream, received) = (stream.unwrap(), Arc::clone(&server));
             std::thread::spawn(move || {
                 let mut chunk = [0; 4096];
                 while let Ok(length @ 1..) = stream.read(&mut chunk) {
-                    heard.lock().unwrap().extend_from_slice(&chunk[..length]);
+                    received.lock().unwrap().extend_from_slice(&chunk[..length]);
                     if stream.write_all(&chunk[..length]).is_err() {
                         break;
                     }
@@ -178,17 +181,17 @@ fn echo() -> (Proxy, Arc<Mutex<Vec<u8>>>) {
             });
         }
     });
-    (Proxy::start(address), heard)
+    (Proxy::start(address), received)
 }
 
-/// Whether a call failed, and not for want of an answer: the reset may come before or after it writes.
+/// Whether a call failed with a reset, before or after it wrote, and not with a timeout.
 fn is_cut_off<T>(call: std::io::Result<T>) -> bool {
     call.is_err_and(|e| matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
 }
 
 fn connect(proxy: &Proxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     stream
 }
 
@@ -200,15 +203,15 @@ fn ask(stream: &mut TcpStream, words: &str) -> std::io::Result<String> {
 }
 
 #[test]
-fn it_answers_in_the_servers_place_until_it_is_told_otherwise() {
-    let (proxy, heard) = echo();
-    proxy.answer(Some(b"not today"));
+fn the_proxy_answers_instead_of_the_server_until_it_is_switched_back() {
+    let (proxy, received) = echo();
+    proxy.answer_instead(Some(b"not today"));
     let mut stream = connect(&proxy);
     stream.write_all(b"anyone there?").unwrap();
-    let mut said = String::new();
+    let mut answer = String::new();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    stream.read_to_string(&mut said).unwrap();
-    assert_eq!((said.as_str(), heard.lock().unwrap().len()), ("not today", 0));
-    proxy.answer(None);
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!((answer.as_str(), received.lock().unwrap().len()), ("not today", 0));
+    proxy.answer_instead(None);
     assert_eq!(ask(&mut connect(&proxy), "now").unwrap(), "now");
 }

@@ -1,3 +1,0 @@
-//! The clock that tests move.
-
-pub use redrive_core::manual_clock::{ManualClock, START};
