@@ -1,40 +1,40 @@
 "use strict";
 
-// Asks how a paste is doing until that is known: 200 is ready, 503 is on its way, 404 of one that was accepted is failed.
-async function watch(code, say) {
+// Polls the status of a paste until it is final: 200 means ready, 503 uploading, and 404 failed, because the paste was accepted.
+async function watch(code, report) {
   for (let wait = 300; ; wait = Math.min(wait * 1.5, 2000)) {
-    let answer = 0;
-    try { answer = (await fetch("/raw/" + code, { method: "HEAD", cache: "no-store" })).status; } catch { /* asked again */ }
-    if (answer === 200) return say("ready");
-    if (answer === 404) return say("failed");
+    let status = 0;
+    try { status = (await fetch("/raw/" + code, { method: "HEAD", cache: "no-store" })).status; } catch { /* polls again */ }
+    if (status === 200) return report("ready");
+    if (status === 404) return report("failed");
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
 }
 
-const words = {
+const messages = {
   uploading: "Uploading …",
   ready: "Ready:",
-  failed: "The upload has failed. Nothing was kept; please paste it again.",
+  failed: "The upload failed and nothing was stored. Please paste it again.",
   removed: "Removed.",
 };
 
 function show(code, token) {
   const [result, status, link, remove] = ["result", "status", "link", "remove"].map((id) => document.getElementById(id));
-  const say = (what) => {
-    status.dataset.status = what;
-    status.textContent = words[what];
-    link.hidden = what === "failed" || what === "removed";
+  const setStatus = (name) => {
+    status.dataset.status = name;
+    status.textContent = messages[name];
+    link.hidden = name === "failed" || name === "removed";
     remove.hidden = link.hidden;
   };
   link.href = "/" + code;
   link.textContent = location.origin + "/" + code;
   remove.onclick = async () => {
     const headers = { Authorization: "Bearer " + token };
-    if ((await fetch("/api/v1/pastes/" + code, { method: "DELETE", headers })).ok) say("removed");
+    if ((await fetch("/api/v1/pastes/" + code, { method: "DELETE", headers })).ok) setStatus("removed");
   };
   result.hidden = false;
-  say("uploading");
-  return watch(code, (what) => { if (status.dataset.status !== "removed") say(what); });
+  setStatus("uploading");
+  return watch(code, (name) => { if (status.dataset.status !== "removed") setStatus(name); });
 }
 
 async function send(event) {
@@ -44,11 +44,11 @@ async function send(event) {
   problem.hidden = true;
   button.disabled = true;
   try {
-    const ask = { content: field("content").value, expiryDays: Number(field("expiry").value) };
-    if (field("alias").value) ask.customAlias = field("alias").value;
+    const request = { content: field("content").value, expiryDays: Number(field("expiry").value) };
+    if (field("alias").value) request.customAlias = field("alias").value;
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch("/api/v1/pastes", { method: "POST", headers, body: JSON.stringify(ask) });
-    const { data, error } = await answer.json();
+    const response = await fetch("/api/v1/pastes", { method: "POST", headers, body: JSON.stringify(request) });
+    const { data, error } = await response.json();
     if (error) throw new Error(error.message);
     show(data.shortCode, data.ownerToken);
   } catch (error) {
@@ -61,5 +61,5 @@ async function send(event) {
 
 const form = document.getElementById("write");
 if (form) form.addEventListener("submit", send);
-// A page that says "not yet" becomes the paste when that is ready.
-else if (location.pathname.length > 1) watch(location.pathname.slice(1), (what) => { if (what === "ready") location.reload(); });
+// The page of an unfinished paste reloads when the paste is ready.
+else if (location.pathname.length > 1) watch(location.pathname.slice(1), (name) => { if (name === "ready") location.reload(); });

@@ -1,4 +1,4 @@
-//! What the program can be told.
+//! The command line arguments.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "paste", version)]
 pub struct Arguments {
-    /// Where to listen
+    /// The address to listen on
     #[arg(long, default_value = "127.0.0.1:7400")]
     pub listen: SocketAddr,
     /// `sqlite:FILE` for one process, or `postgres://…` for any number of them
@@ -16,21 +16,21 @@ pub struct Arguments {
     /// `file:FOLDER`, or `s3://BUCKET` with the usual AWS variables
     #[arg(long, default_value = "file:paste-objects")]
     pub objects: String,
-    /// What this process does
+    /// The roles of this process
     #[arg(long, value_enum, value_delimiter = ',', default_value = "app,worker")]
     pub roles: Vec<Role>,
-    /// Uploads at once
+    /// Uploads that run at once
     #[arg(long, default_value_t = 32)]
     pub uploads: usize,
     /// Seconds that one attempt to upload may take
     #[arg(long, value_name = "SECONDS", default_value = "8", value_parser = seconds)]
     pub upload_timeout: Duration,
-    /// Seconds without a sign of life after which a worker's uploads are taken over
+    /// Seconds without a heartbeat after which other workers take over the uploads of a worker
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lease: Duration,
 }
 
-/// What a process can do.
+/// A role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
     /// Answer requests
@@ -45,19 +45,19 @@ impl Arguments {
         self.roles.contains(&role)
     }
 
-    /// Refuses what could not work, saying what would.
+    /// Rejects combinations that cannot work.
     pub fn check(&self) -> anyhow::Result<()> {
         let both = self.has(Role::App) && self.has(Role::Worker);
         anyhow::ensure!(
             both || !self.database.starts_with("sqlite:"),
-            "a SQLite file is for one process, which has every role; leave --roles out, or use --database postgres://…"
+            "only one process can use a SQLite file, and it needs every role; leave out --roles, or use --database postgres://…"
         );
         Ok(())
     }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let whole: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
-    let span = Duration::try_from_secs_f64(whole).map_err(|error| error.to_string())?;
-    if span < Duration::from_millis(100) { Err("at least 0.1 is needed".to_owned()) } else { Ok(span) }
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+    if duration < Duration::from_millis(100) { Err("must be at least 0.1".to_owned()) } else { Ok(duration) }
 }

@@ -1,15 +1,15 @@
-//! Content in memory, the least recently read going first. A blob never changes, so that nothing in here can be stale:
-//! whether a paste may be shown is asked of the database each time.
+//! Caches content in memory, and evicts the least recently used first. A blob never changes, so no entry is ever stale. The site reads
+//! from the database each time whether a paste may be shown.
 
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// Bytes of a content that is worth keeping.
+/// Larger content is not cached.
 pub const ITEM_BYTES_MAX: usize = 1024 * 1024;
 
-/// Contents by their blob, within a number of bytes.
+/// Contents by blob, up to a total size.
 #[derive(Debug)]
 pub struct Cache {
     bytes_max: usize,
@@ -20,12 +20,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, bytes: 0, tick: 0, contents: HashMap::new(), by_use: BTreeMap::new() }
     }
 
-    /// A content, used just now.
+    /// Returns a content and marks it as used.
     pub fn get(&mut self, blob: Uuid) -> Option<Bytes> {
         let (used, bytes) = self.contents.get_mut(&blob)?;
         self.tick += 1;
@@ -35,7 +35,7 @@ impl Cache {
         Some(bytes.clone())
     }
 
-    /// Keeps a content if it is small enough, in place of those that were not used for longest.
+    /// Adds a content if it is small enough, and evicts the least recently used ones if needed.
     pub fn put(&mut self, blob: Uuid, content: Bytes) {
         if content.len() > ITEM_BYTES_MAX.min(self.bytes_max) || self.get(blob).is_some() {
             return;
@@ -47,8 +47,8 @@ impl Cache {
         while self.bytes > self.bytes_max
             && let Some((_, oldest)) = self.by_use.pop_first()
         {
-            let gone = self.contents.remove(&oldest).map_or(0, |(_, content)| content.len());
-            self.bytes -= gone;
+            let evicted = self.contents.remove(&oldest).map_or(0, |(_, content)| content.len());
+            self.bytes -= evicted;
         }
     }
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_read_for_longest_makes_room() {
+    fn the_least_recently_used_content_is_evicted() {
         let mut cache = Cache::new(30);
         let id = Uuid::from_u128;
         for n in 0..3 {
@@ -71,7 +71,7 @@ mod tests {
         cache.put(id(9), Bytes::from(vec![0; 31]));
         assert!(
             cache.get(id(9)).is_none() && cache.get(id(3)).is_some(),
-            "what would not fit spoils nothing"
+            "a content that does not fit evicts nothing"
         );
         cache.put(id(3), Bytes::from_static(b"0123456789"));
         assert_eq!((cache.bytes, cache.contents.len(), cache.by_use.len()), (30, 3, 3));

@@ -1,15 +1,15 @@
-//! Short codes: Base62, drawn by lot so that nobody can guess the next one, or chosen by whoever pastes.
+//! Short codes in Base62: random, so that nobody can guess the next one, or chosen by the user.
 
 use std::fmt;
 
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Characters of a code that is drawn by lot: 62^7 is 3.5 million millions.
-pub const DRAWN_CHARS: usize = 7;
-/// Characters that an alias may have.
+/// The length of a random code. There are 62^7, about 3.5 trillion.
+pub const RANDOM_CHARS: usize = 7;
+/// The longest alias.
 pub const ALIAS_CHARS_MAX: usize = 8;
 
-/// Words that are paths of the site, or might become one.
+/// Words that are paths of the site, or may become paths.
 const RESERVED: [&str; 14] = [
     "about", "admin", "api", "assets", "edit", "favicon", "health", "help", "index", "login", "new", "raw",
     "robots", "static",
@@ -19,24 +19,24 @@ const RESERVED: [&str; 14] = [
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code(String);
 
-/// Why an alias is none.
+/// Why an alias is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AliasError {
-    /// It has characters that no code has, or too many.
+    /// It is empty, too long, or has invalid characters.
     #[error("an alias has 1 to {ALIAS_CHARS_MAX} characters, each one of 0-9, A-Z and a-z")]
     Malformed,
-    /// It is a word of the site's own.
+    /// It is a reserved word.
     #[error("this word is reserved; choose another alias")]
     Reserved,
 }
 
 impl Code {
-    /// A new code that nobody can guess.
-    pub fn draw() -> Result<Self, getrandom::Error> {
-        Ok(Self(letters(DRAWN_CHARS)?))
+    /// A new random code.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        Ok(Self(random_letters(RANDOM_CHARS)?))
     }
 
-    /// The code that someone wants.
+    /// Parses an alias.
     pub fn alias(text: &str) -> Result<Self, AliasError> {
         let code = Self::parse(text).ok_or(AliasError::Malformed)?;
         if RESERVED.iter().any(|word| word.eq_ignore_ascii_case(text)) {
@@ -45,13 +45,13 @@ impl Code {
         Ok(code)
     }
 
-    /// What can be a code at all; anything else names no paste.
+    /// Parses a code. Other text names no paste.
     pub fn parse(text: &str) -> Option<Self> {
         let fits = (1..=ALIAS_CHARS_MAX).contains(&text.len());
         (fits && text.bytes().all(|byte| byte.is_ascii_alphanumeric())).then(|| Self(text.to_owned()))
     }
 
-    /// Its text.
+    /// The code as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -63,15 +63,15 @@ impl fmt::Display for Code {
     }
 }
 
-/// So many letters of the alphabet, each as likely as any other, from the system's own randomness.
-pub(crate) fn letters(count: usize) -> Result<String, getrandom::Error> {
+/// Letters of the alphabet, each with the same probability, from the system's random source.
+pub(crate) fn random_letters(count: usize) -> Result<String, getrandom::Error> {
     let mut text = String::with_capacity(count);
-    let mut drawn = [0; 32];
+    let mut random = [0; 32];
     while text.len() < count {
-        getrandom::fill(&mut drawn)?;
-        // What is over the largest multiple of 62 would make the first letters likelier.
-        let fair = drawn.iter().filter(|byte| **byte < 248).map(|byte| ALPHABET[usize::from(byte % 62)]);
-        text.extend(fair.map(char::from).take(count - text.len()));
+        getrandom::fill(&mut random)?;
+        // Bytes above the largest multiple of 62 would make the first letters more likely.
+        let uniform = random.iter().filter(|byte| **byte < 248).map(|byte| ALPHABET[usize::from(byte % 62)]);
+        text.extend(uniform.map(char::from).take(count - text.len()));
     }
     Ok(text)
 }
@@ -83,20 +83,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_codes_use_the_whole_alphabet_and_do_not_repeat() {
-        let codes: BTreeSet<Code> = (0..2_000).map(|_| Code::draw().unwrap()).collect();
+    fn random_codes_use_the_whole_alphabet_and_do_not_repeat() {
+        let codes: BTreeSet<Code> = (0..2_000).map(|_| Code::random().unwrap()).collect();
         assert_eq!(codes.len(), 2_000);
         let used: BTreeSet<u8> = codes.iter().flat_map(|code| code.as_str().bytes()).collect();
         assert_eq!(used.len(), 62);
         assert!(
             codes
                 .iter()
-                .all(|code| code.as_str().len() == DRAWN_CHARS && Code::parse(code.as_str()).is_some())
+                .all(|code| code.as_str().len() == RANDOM_CHARS && Code::parse(code.as_str()).is_some())
         );
     }
 
     #[test]
-    fn an_alias_is_short_base62_and_no_word_of_the_site() {
+    fn an_alias_is_short_base62_and_not_reserved() {
         for good in ["a", "Zz9", "12345678", "rawx"] {
             assert_eq!(Code::alias(good).map(|code| code.to_string()), Ok(good.to_owned()));
         }

@@ -1,24 +1,24 @@
-//! What is pasted: its limits, its hash, and the parts in which it waits for its upload.
+//! The content of a paste: its limits, its hash, and the parts in which it waits for its upload.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-/// Bytes that a content may have.
+/// The largest content.
 pub const CONTENT_BYTES_MAX: usize = 10 * 1024 * 1024;
-/// Bytes of a row in which a part of it waits.
+/// The size of a part, which is stored in one row.
 pub const PART_BYTES: usize = 1024 * 1024;
 
-/// A content that is within its limits.
+/// A content within the limits.
 #[derive(Debug, Clone)]
 pub struct Content {
     bytes: Bytes,
     sha256: [u8; 32],
 }
 
-/// Why something cannot be pasted.
+/// Why a content is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("content is empty; paste something")]
     Empty,
     /// It is too large.
@@ -27,7 +27,7 @@ pub enum ContentError {
 }
 
 impl Content {
-    /// A content; one that is empty or too large is refused.
+    /// A content. Fails if it is empty or too large.
     pub fn new(bytes: impl Into<Bytes>) -> Result<Self, ContentError> {
         let bytes = bytes.into();
         match bytes.len() {
@@ -37,17 +37,17 @@ impl Content {
         }
     }
 
-    /// What it is known by.
+    /// The hash of the content.
     pub fn sha256(&self) -> [u8; 32] {
         self.sha256
     }
 
-    /// Its length.
+    /// The length in bytes.
     pub fn size(&self) -> i64 {
         self.bytes.len() as i64
     }
 
-    /// Its parts with their numbers, the last one shorter.
+    /// The parts with their numbers. The last one may be shorter.
     pub fn parts(&self) -> impl Iterator<Item = (i32, &[u8])> {
         (0..).zip(self.bytes.chunks(PART_BYTES))
     }
@@ -61,8 +61,8 @@ mod tests {
     fn a_content_is_neither_empty_nor_too_large() {
         assert_eq!(Content::new("").unwrap_err(), ContentError::Empty);
         assert_eq!(Content::new(vec![b'x'; CONTENT_BYTES_MAX + 1]).unwrap_err(), ContentError::TooLarge);
-        let most = Content::new(vec![b'x'; CONTENT_BYTES_MAX]).unwrap();
-        assert_eq!(most.parts().map(|(_, part)| part.len()).sum::<usize>(), CONTENT_BYTES_MAX);
-        assert_eq!(most.parts().last().map(|(number, _)| number), Some(9));
+        let largest = Content::new(vec![b'x'; CONTENT_BYTES_MAX]).unwrap();
+        assert_eq!(largest.parts().map(|(_, part)| part.len()).sum::<usize>(), CONTENT_BYTES_MAX);
+        assert_eq!(largest.parts().last().map(|(number, _)| number), Some(9));
     }
 }

@@ -1,16 +1,16 @@
-//! What the site keeps: pastes, the blobs that they share, and content that waits for its upload. Each method is one
-//! transaction, with the jobs that belong to it.
+//! The tables of the site: pastes, the blobs that they share, and content that waits for its upload. Each method is one transaction,
+//! with the jobs that belong to it.
 //!
-//! Why no blob is ever lost that a paste needs, whatever crashes when:
+//! A crash never loses a blob that a paste needs:
 //!
-//! 1. A paste joins a blob only while that is live (`uploading` or `stored`), under a lock on the blob's row that lasts to
-//!    the commit; one that finds none makes a new blob, with a new id and so with an object of another name.
-//! 2. A blob is condemned (`removing`) only under the same row's lock, and only when no paste has it. From then on none
-//!    can join it. So an object that is being removed has no paste, and never gets one.
-//! 3. The object goes after that commit, by name: a late or repeated removal cannot hit the object of another blob.
-//! 4. The row goes after the object. A crash in between leaves a condemned row and the job that goes on from there.
+//! 1. A paste joins a blob only while the blob is live (`uploading` or `stored`), under a lock on the blob's row that lasts until the
+//!    commit. If there is no live blob, the transaction adds one, with a new id and so with a new object name.
+//! 2. A blob is condemned (`removing`) only under the lock of its row, and only if no paste has it. From then on no paste can join it. So
+//!    an object that is being removed has no paste, and never gets one.
+//! 3. The object is removed after that commit, by its name. A late or repeated removal cannot hit the object of another blob.
+//! 4. The row is removed after the object. A crash in between leaves a condemned row, and the job that continues.
 //!
-//! And why none stays behind: the paste that leaves a blob without pastes enqueues its removal in the same transaction.
+//! No unused blob remains either: the transaction that removes the last paste of a blob enqueues the removal of the blob.
 
 mod postgres;
 mod sqlite;
@@ -18,7 +18,7 @@ mod sqlite;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive::{Error, Prepared, Redrive, TaskWorker};
+use redrive::{Error, PreparedTask, Redrive, TaskWorker};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -29,86 +29,87 @@ use crate::token::OwnerHash;
 /// The site's tables.
 #[async_trait]
 pub trait Database: Send + Sync + 'static {
-    /// Makes the tables if they are missing.
+    /// Creates the tables if they are missing.
     async fn prepare(&self) -> Result<(), Error>;
 
-    /// Adds a paste; where no live blob has its content, with a blob, the content and the upload that it needs.
-    async fn create(&self, paste: NewPaste) -> Result<Created, Error>;
+    /// Adds a paste. If no live blob has its content, also adds a blob, the content and the upload.
+    async fn create(&self, paste: NewPaste) -> Result<CreateResult, Error>;
 
-    /// A paste that may be shown: on its way or ready, and not expired.
+    /// Finds a paste that has neither failed nor expired.
     async fn find(&self, code: &Code) -> Result<Option<Paste>, Error>;
 
-    /// Removes a paste for its owner; the last one of a blob takes that with it, by `removal`.
+    /// Removes a paste for its owner. If it was the last one of its blob, enqueues `removal`.
     async fn delete(&self, code: &Code, owner: OwnerHash, removal: Removal) -> Result<bool, Error>;
 
-    /// What there is to upload.
+    /// Reads a blob.
     async fn blob(&self, id: Uuid) -> Result<Option<Blob>, Error>;
 
-    /// A part of a content that waits for its upload.
+    /// Reads a part of a content that waits for its upload.
     async fn part(&self, blob: Uuid, part: i32) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Has the worker write how uploads end, in the transaction that ends their jobs.
+    /// Makes the worker write the result of uploads in the transaction that ends their jobs.
     fn end_uploads(&self, worker: TaskWorker) -> TaskWorker;
 
-    /// Marks a blob that no paste has as on its way out.
-    async fn condemn(&self, blob: Uuid) -> Result<Fate, Error>;
+    /// Marks a blob for removal if no paste has it.
+    async fn condemn(&self, blob: Uuid) -> Result<CondemnResult, Error>;
 
-    /// Forgets a blob whose object is gone.
+    /// Removes the row of a blob whose object was removed.
     async fn forget(&self, blob: Uuid) -> Result<(), Error>;
 
-    /// Blobs of up to `limit` pastes that are to be swept.
-    async fn stale(&self, what: Stale, limit: i64) -> Result<Vec<Uuid>, Error>;
+    /// Lists the blobs of up to `limit` stale pastes.
+    async fn stale_blobs(&self, what: StalePastes, limit: i64) -> Result<Vec<Uuid>, Error>;
 
-    /// Removes stale pastes of these blobs, up to `limit` of each; says how many. A blob left without takes its removal.
-    async fn sweep(&self, what: Stale, removals: Vec<Removal>, limit: i64) -> Result<u64, Error>;
+    /// Removes stale pastes of these blobs, up to `limit` of each, and returns their number. Enqueues the removal of blobs without
+    /// pastes.
+    async fn sweep(&self, what: StalePastes, removals: Vec<Removal>, limit: i64) -> Result<u64, Error>;
 }
 
-/// The tables beside the jobs of a store.
-pub fn beside(redrive: &Redrive, address: &str) -> Arc<dyn Database> {
+/// Opens the tables in the database of the jobs.
+pub fn open(redrive: &Redrive, address: &str) -> Arc<dyn Database> {
     match address.strip_prefix("sqlite:") {
         Some(file) => Arc::new(sqlite::Sqlite::new(redrive.clone(), file)),
         None => Arc::new(postgres::Postgres::new(redrive.clone())),
     }
 }
 
-/// A paste to be added.
+/// A paste to add.
 #[derive(Debug, Clone)]
 pub struct NewPaste {
-    /// Its code, which may turn out to be taken.
+    /// The code, which may be taken.
     pub code: Code,
-    /// How long it is to be there.
+    /// The number of days until it expires.
     pub expiry_days: i32,
-    /// Who may remove it.
+    /// The hash of the token that may remove it.
     pub owner: OwnerHash,
-    /// What is pasted.
+    /// The content.
     pub content: Content,
-    /// The blob that is made where no other has this content.
+    /// The id of the blob that is added if no live blob has this content.
     pub blob: Uuid,
-    /// The upload of that blob.
-    pub upload: Prepared,
+    /// The job that uploads this blob.
+    pub upload: PreparedTask,
 }
 
-/// What came of adding a paste.
+/// The result of adding a paste.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Created {
-    /// It is there.
+pub enum CreateResult {
+    /// The paste was added.
     Done {
-        /// Whether it can be read already.
+        /// Whether the paste can be read already.
         status: Status,
-        /// Until when it will be there, in milliseconds since 1970.
+        /// When it expires, in milliseconds since 1970.
         expires_at: i64,
     },
-    /// Another paste has its code; nothing was written.
+    /// Another paste has the code. Nothing was written.
     Taken,
 }
 
-/// Where a paste is on its way. A paste that has failed is never shown.
+/// The status of a paste. A failed paste is never shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// Its upload has not ended.
+    /// The upload has not ended.
     InProgress,
-    /// It can be read.
+    /// The paste can be read.
     Processed,
 }
 
@@ -123,35 +124,35 @@ impl Status {
 pub struct Paste {
     /// Whether it can be read.
     pub status: Status,
-    /// What it consists of.
+    /// The blob with its content.
     pub blob: Blob,
-    /// Since when it is there, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created_at: i64,
-    /// Until when it will be there.
+    /// When it expires, in milliseconds since 1970.
     pub expires_at: i64,
-    /// Who may remove it.
+    /// The hash of the token that may remove it.
     pub owner: OwnerHash,
 }
 
-/// A stored content: the same one for every paste of it.
+/// A stored content, which all pastes with this content share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blob {
-    /// Which one; a content that comes again after its removal is another.
+    /// The id. A content that is pasted again after its removal gets a new blob.
     pub id: Uuid,
-    /// The hash of its content.
+    /// The hash of the content.
     pub sha256: [u8; 32],
-    /// The length of its content.
+    /// The length of the content in bytes.
     pub size: u64,
 }
 
 impl Blob {
-    /// Of a row; a hash of another length is not one.
-    fn of(id: Uuid, sha256: &[u8], size: i64) -> Result<Self, Error> {
-        let sha256 = sha256.try_into().map_err(|_| corrupt("a blob's hash is not 32 bytes long"))?;
+    /// Reads a blob from the columns of a row.
+    fn new(id: Uuid, sha256: &[u8], size: i64) -> Result<Self, Error> {
+        let sha256 = sha256.try_into().map_err(|_| corrupt("the hash of a blob is not 32 bytes long"))?;
         Ok(Self { id, sha256, size: size.unsigned_abs() })
     }
 
-    /// What its object is called. The id makes it the name of this generation alone.
+    /// The name of the object. It contains the id, so that no other blob has the same name.
     pub fn key(&self) -> String {
         use std::fmt::Write as _;
         let mut hex = String::with_capacity(64);
@@ -162,30 +163,30 @@ impl Blob {
     }
 }
 
-/// A blob with the job that removes it, should it be left without pastes.
+/// A blob, and the job that removes it if it has no pastes.
 #[derive(Debug, Clone)]
 pub struct Removal {
     /// The blob.
     pub blob: Uuid,
     /// The job.
-    pub job: Prepared,
+    pub job: PreparedTask,
 }
 
-/// What is to become of a blob.
+/// The result of marking a blob for removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It is on its way out: its object can go.
+pub enum CondemnResult {
+    /// The blob is marked. Its object can be removed.
     Condemned(Blob),
-    /// Its upload has to end first.
+    /// The blob cannot be removed until its upload has ended.
     Uploading,
-    /// A paste has it.
+    /// A paste has the blob.
     Used,
-    /// It is gone.
+    /// The blob does not exist.
     Gone,
 }
 
-impl Fate {
-    /// By the state of a blob under its lock, and whether a paste has it.
+impl CondemnResult {
+    /// Decides from the state of a locked blob and from whether a paste has it.
     fn decide(state: &str, used: bool, blob: Blob) -> Self {
         match state {
             _ if used => Self::Used,
@@ -195,24 +196,24 @@ impl Fate {
     }
 }
 
-/// What sweepers look for.
+/// The pastes that a sweep removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stale {
-    /// Pastes whose time is over.
+pub enum StalePastes {
+    /// Expired pastes.
     Expired,
-    /// Pastes that failed more than 24 hours ago.
+    /// Failed pastes that were created more than 24 hours ago.
     Failed,
 }
 
-/// What the end of an upload writes.
-struct EndOfUpload {
+/// The values that are written at the end of an upload.
+struct UploadEnd {
     blob_state: &'static str,
     status: &'static str,
     s3_url: Option<String>,
 }
 
-impl EndOfUpload {
-    fn of(end: &redrive::End) -> Self {
+impl UploadEnd {
+    fn new(end: &redrive::EndedJob) -> Self {
         match end.output::<String>() {
             Some(url) => Self { blob_state: "stored", status: "PROCESSED", s3_url: Some(url) },
             None => Self { blob_state: "failed", status: "FAILED", s3_url: None },
@@ -220,6 +221,6 @@ impl EndOfUpload {
     }
 }
 
-fn corrupt(what: &str) -> Error {
-    redrive::StoreError::Corrupt(what.to_owned()).into()
+fn corrupt(problem: &str) -> Error {
+    redrive::StoreError::Corrupt(problem.to_owned()).into()
 }

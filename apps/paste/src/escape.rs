@@ -1,9 +1,9 @@
-//! Escapes content on its way into JSON and HTML, chunk by chunk: only single bytes of ASCII are touched, so that a chunk
-//! may end in the middle of a character.
+//! Escapes content for JSON and HTML, chunk by chunk. Only ASCII bytes are escaped, so that a chunk may end in the middle of a
+//! character.
 
 use bytes::Bytes;
 
-/// As part of a JSON string.
+/// Escapes a chunk of a JSON string.
 pub fn json(chunk: &Bytes) -> Bytes {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut out = Vec::with_capacity(chunk.len() + chunk.len() / 8);
@@ -25,7 +25,7 @@ pub fn json(chunk: &Bytes) -> Bytes {
     out.into()
 }
 
-/// As text of an HTML page.
+/// Escapes a chunk of text in an HTML page.
 pub fn html(chunk: &Bytes) -> Bytes {
     let mut out = Vec::with_capacity(chunk.len() + chunk.len() / 8);
     for byte in chunk {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_reads_back_as_it_was_however_it_is_cut() {
+    fn escaped_json_parses_to_the_original_in_chunks_of_any_size() {
         let text: String =
             (0..0x250).filter_map(char::from_u32).chain("\"\\</pre>😀\u{2028}".chars()).collect();
         let bytes = Bytes::from(text.clone());
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_end_the_element_it_is_in() {
+    fn escaped_html_cannot_close_its_element() {
         let escaped = html(&Bytes::from_static(b"</pre><script>alert('&\"')</script>"));
         assert!(!escaped.iter().any(|byte| b"<>'\"".contains(byte)), "{escaped:?}");
     }

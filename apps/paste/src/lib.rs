@@ -1,7 +1,7 @@
 //! A paste site: rows and jobs in one database, content in an object store, and nothing lost in between.
 //!
-//! Read it in this order: [`upload`] is the retry strategy, [`database`] what must happen together, [`remove`] and
-//! [`sweep`] how things go again, [`site`] how it is put together.
+//! Read it in this order: [`upload`] is the retry strategy, [`database`] the transactions, [`remove`] and [`sweep`] the removal of
+//! pastes and blobs, [`site`] puts it all together.
 
 pub mod arguments;
 pub mod breaker;

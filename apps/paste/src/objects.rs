@@ -1,5 +1,5 @@
-//! The object store: a folder or a bucket. It never tries again by itself, so that an attempt of a job is one request, and
-//! it never hangs.
+//! The object store: a folder or a bucket. It never retries by itself, so that an attempt of a job is one request. Every call has a
+//! timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,48 +16,48 @@ use object_store::{
 };
 use tokio::time::timeout;
 
-/// Bytes that go in one request; what is larger is streamed in parts of this size, the least that S3 takes.
+/// The largest object that is sent in one request. Larger ones are streamed in parts of this size, the smallest that S3 accepts.
 const REQUEST_BYTES: usize = 5 * 1024 * 1024;
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(2);
-/// How long an object may take to begin, or to go on.
-const READ: Duration = Duration::from_secs(2);
-/// How long a removal may take, and the clearing away of parts after a failure.
-const DELETE: Duration = Duration::from_secs(5);
+/// The timeout of a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest wait for the next bytes of an object.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// The timeout of a removal, and of the removal of parts after a failure.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where objects are.
+/// An object store.
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     address: String,
     upload_timeout: Duration,
 }
 
-/// Why an object could not be put.
+/// Why an object could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
     /// The object store failed.
     #[error(transparent)]
     Store(ObjectError),
-    /// What was to be put could not be read.
+    /// The content could not be read from the database.
     #[error(transparent)]
     Source(redrive::Error),
 }
 
-/// Why the object store did not do what it was asked to.
+/// Why a call to the object store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     /// There is no such object.
-    #[error("there is no such object")]
+    #[error("the object does not exist")]
     NotFound,
-    /// It failed; another try may work.
+    /// The object store failed. A retry may succeed.
     #[error("the object store failed: {}", causes(.0))]
     Failed(#[source] object_store::Error),
-    /// It took too long.
+    /// The call took too long.
     #[error("the object store did not answer within {0:?}")]
     TooSlow(Duration),
 }
 
-/// Only the text of an error is kept with an attempt, so that it has its causes in it.
+/// The text of an error with its causes, because only the text is stored with an attempt.
 fn causes(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -81,20 +81,20 @@ impl From<object_store::Error> for ObjectError {
 }
 
 impl Objects {
-    /// The objects at `file:FOLDER` or `s3://BUCKET`.
+    /// Opens `file:FOLDER` or `s3://BUCKET`.
     pub fn open(address: &str, upload_timeout: Duration) -> anyhow::Result<Self> {
         let store = match address.split_once(':') {
-            Some(("file", folder)) if !folder.is_empty() => folder_at(folder)?,
-            Some(("s3", bucket)) => bucket_at(bucket.trim_start_matches('/'))?,
+            Some(("file", folder)) if !folder.is_empty() => open_folder(folder)?,
+            Some(("s3", bucket)) => open_bucket(bucket.trim_start_matches('/'))?,
             Some(_) | None => {
-                anyhow::bail!("{address:?} is no place for objects; use file:FOLDER or s3://BUCKET")
+                anyhow::bail!("{address:?} is not an object store; use file:FOLDER or s3://BUCKET")
             }
         };
-        Ok(Self::on(store, address, upload_timeout))
+        Ok(Self::new(store, address, upload_timeout))
     }
 
-    /// The objects in a store that is open already; one that tries again by itself makes attempts last longer.
-    pub fn on(store: Arc<dyn ObjectStore>, address: &str, upload_timeout: Duration) -> Self {
+    /// Uses a store that is open already. It should not retry by itself, because that makes attempts last longer.
+    pub fn new(store: Arc<dyn ObjectStore>, address: &str, upload_timeout: Duration) -> Self {
         Self { store, address: address.trim_end_matches('/').to_owned(), upload_timeout }
     }
 
@@ -103,12 +103,12 @@ impl Objects {
         format!("{}/{key}", self.address)
     }
 
-    /// How long an object may take to be put.
+    /// The timeout of an upload.
     pub fn upload_timeout(&self) -> Duration {
         self.upload_timeout
     }
 
-    /// Puts an object of `size` bytes. It is there whole or not at all.
+    /// Stores an object of `size` bytes, completely or not at all.
     pub async fn put(
         &self,
         key: &str,
@@ -119,21 +119,21 @@ impl Objects {
         if size <= REQUEST_BYTES as u64 {
             let whole: Vec<Bytes> = parts.try_collect().await.map_err(PutError::Source)?;
             let put = self.store.put(&path, PutPayload::from_iter(whole));
-            return self.in_time(put).await.map(|_| ()).map_err(PutError::Store);
+            return self.with_timeout(put).await.map(|_| ()).map_err(PutError::Store);
         }
-        let mut upload = self.in_time(self.store.put_multipart(&path)).await.map_err(PutError::Store)?;
+        let mut upload = self.with_timeout(self.store.put_multipart(&path)).await.map_err(PutError::Store)?;
         let put = match timeout(self.upload_timeout, put_parts(&mut *upload, parts)).await {
             Ok(put) => put,
             Err(_) => Err(PutError::Store(ObjectError::TooSlow(self.upload_timeout))),
         };
         if put.is_err() {
-            // Parts of an object that never came to be cost room; what cannot be cleared now is the bucket's to expire.
-            let _ = timeout(DELETE, upload.abort()).await;
+            // Removes the parts of the failed upload. If that fails too, a lifecycle rule of the bucket must remove them.
+            let _ = timeout(DELETE_TIMEOUT, upload.abort()).await;
         }
         put
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
         call: impl Future<Output = Result<T, object_store::Error>>,
     ) -> Result<T, ObjectError> {
@@ -141,14 +141,16 @@ impl Objects {
         called.map_err(|_| ObjectError::TooSlow(self.upload_timeout))?.map_err(ObjectError::from)
     }
 
-    /// The bytes of an object, as they come; the first have come when this returns.
+    /// Streams an object. Returns when the first bytes have arrived.
     pub async fn get(
         &self,
         key: &str,
     ) -> Result<BoxStream<'static, Result<Bytes, ObjectError>>, ObjectError> {
         let path = Path::from(key);
-        let got = timeout(READ, self.store.get(&path)).await.map_err(|_| ObjectError::TooSlow(READ))??;
-        let mut chunks = paced(got.into_stream());
+        let got = timeout(READ_TIMEOUT, self.store.get(&path))
+            .await
+            .map_err(|_| ObjectError::TooSlow(READ_TIMEOUT))??;
+        let mut chunks = with_chunk_timeout(got.into_stream());
         match chunks.next().await {
             Some(Ok(first)) => Ok(futures_util::stream::iter([Ok(first)]).chain(chunks).boxed()),
             Some(Err(error)) => Err(error),
@@ -156,24 +158,26 @@ impl Objects {
         }
     }
 
-    /// Removes an object; one that is not there is removed.
+    /// Removes an object. Succeeds if there is none.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
         let path = Path::from(key);
-        match timeout(DELETE, self.store.delete(&path)).await {
+        match timeout(DELETE_TIMEOUT, self.store.delete(&path)).await {
             Ok(Ok(()) | Err(object_store::Error::NotFound { .. })) => Ok(()),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(ObjectError::TooSlow(DELETE)),
+            Err(_) => Err(ObjectError::TooSlow(DELETE_TIMEOUT)),
         }
     }
 }
 
-/// The chunks of an object, none of which may take too long.
-fn paced(
+/// The chunks of an object, each with a timeout.
+fn with_chunk_timeout(
     chunks: BoxStream<'static, Result<Bytes, object_store::Error>>,
 ) -> BoxStream<'static, Result<Bytes, ObjectError>> {
-    futures_util::stream::unfold(chunks, async |mut chunks| match timeout(READ, chunks.next()).await {
-        Ok(chunk) => chunk.map(|chunk| (chunk.map_err(ObjectError::from), chunks)),
-        Err(_) => Some((Err(ObjectError::TooSlow(READ)), futures_util::stream::empty().boxed())),
+    futures_util::stream::unfold(chunks, async |mut chunks| {
+        match timeout(READ_TIMEOUT, chunks.next()).await {
+            Ok(chunk) => chunk.map(|chunk| (chunk.map_err(ObjectError::from), chunks)),
+            Err(_) => Some((Err(ObjectError::TooSlow(READ_TIMEOUT)), futures_util::stream::empty().boxed())),
+        }
     })
     .boxed()
 }
@@ -184,48 +188,48 @@ async fn put_parts(
 ) -> Result<(), PutError> {
     let failed = |error| PutError::Store(ObjectError::from(error));
     let mut parts = std::pin::pin!(parts);
-    let (mut gathered, mut bytes) = (Vec::new(), 0);
+    let (mut buffered, mut bytes) = (Vec::new(), 0);
     while let Some(part) = parts.try_next().await.map_err(PutError::Source)? {
         bytes += part.len();
-        gathered.push(part);
+        buffered.push(part);
         if bytes >= REQUEST_BYTES {
-            let payload = PutPayload::from_iter(std::mem::take(&mut gathered));
+            let payload = PutPayload::from_iter(std::mem::take(&mut buffered));
             upload.put_part(payload).await.map_err(failed)?;
             bytes = 0;
         }
     }
-    if !gathered.is_empty() {
-        upload.put_part(PutPayload::from_iter(gathered)).await.map_err(failed)?;
+    if !buffered.is_empty() {
+        upload.put_part(PutPayload::from_iter(buffered)).await.map_err(failed)?;
     }
     upload.complete().await.map(|_| ()).map_err(failed)
 }
 
-/// What is acknowledged is on disk.
-fn folder_at(folder: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
+/// Opens a folder. Writes are synced to disk.
+fn open_folder(folder: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::canonicalize(folder))
         .and_then(|folder| Ok(LocalFileSystem::new_with_prefix(folder)?))
         .map(|store| Arc::new(store.with_fsync(true)) as Arc<dyn ObjectStore>)
-        .with_context(|| {
-            format!("the folder {folder} for objects cannot be made; choose one that can be written")
-        })
+        .with_context(|| format!("cannot create the folder {folder} for objects; choose a writable folder"))
 }
 
-fn bucket_at(bucket: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
-    // The client has no provider of its own. One that the process installed before stays.
+fn open_bucket(bucket: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    // The client has no TLS provider of its own. This call changes nothing if the process has already installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let endpoint =
         ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(std::env::var_os);
-    let plain = endpoint.is_some_and(|url| url.as_encoded_bytes().starts_with(b"http://"));
-    // Timeouts are this module's: the client's would end the download of a slow reader.
-    let options =
-        ClientOptions::new().with_connect_timeout(CONNECT).with_timeout_disabled().with_allow_http(plain);
-    let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let allows_http = endpoint.is_some_and(|url| url.as_encoded_bytes().starts_with(b"http://"));
+    // This module has its own timeouts. The timeout of the client would end the download of a slow reader.
+    let options = ClientOptions::new()
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout_disabled()
+        .with_allow_http(allows_http);
+    let no_retries = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let store = AmazonS3Builder::from_env()
         .with_client_options(options)
-        .with_retry(once)
+        .with_retry(no_retries)
         .with_bucket_name(bucket)
         .build()
-        .context("the bucket cannot be addressed; set AWS_REGION, AWS_ENDPOINT_URL and the credentials")?;
+        .context("cannot use the bucket; set AWS_REGION, AWS_ENDPOINT_URL and the credentials")?;
     Ok(Arc::new(store))
 }

@@ -1,4 +1,4 @@
-//! Reads content: from memory where it is, else from the object store behind a breaker.
+//! Reads content: from the cache, or from the object store through a circuit breaker.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,82 +15,84 @@ use crate::database::Blob;
 use crate::objects::ObjectError;
 use crate::site::Site;
 
-/// Bytes of content that a node keeps in memory.
+/// The size of the cache.
 const CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What a reader is told to wait after a failure that has not opened the breaker.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// `Retry-After` after a failure while the breaker does not block.
+const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What a node remembers of what it has read.
-pub struct Reads {
+/// The cache and the breaker of a node.
+pub struct ContentReader {
     cache: Mutex<Cache>,
     breaker: Mutex<Breaker>,
 }
 
-impl Default for Reads {
+impl Default for ContentReader {
     fn default() -> Self {
         Self { cache: Mutex::new(Cache::new(CACHE_BYTES_MAX)), breaker: Mutex::default() }
     }
 }
 
 /// The bytes of a content.
-pub enum Readable {
-    /// All of them.
+pub enum ContentBytes {
+    /// All bytes.
     Whole(Bytes),
-    /// As they come.
+    /// The bytes as they arrive.
     Stream(BoxStream<'static, Result<Bytes, ObjectError>>),
 }
 
 /// The content cannot be read now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotNow {
-    /// It may be worth another try after this.
+pub struct ContentUnavailable {
+    /// When to try again.
     pub retry_after: Duration,
 }
 
 impl Site {
-    /// The content of a blob. While the object store keeps failing the answer is no, at once.
-    pub async fn read(&self, blob: &Blob) -> Result<Readable, NotNow> {
-        if let Some(content) = lock(&self.reads.cache).get(blob.id) {
-            return Ok(Readable::Whole(content));
+    /// Reads the content of a blob. Fails at once while the object store keeps failing.
+    pub async fn read(&self, blob: &Blob) -> Result<ContentBytes, ContentUnavailable> {
+        if let Some(content) = lock(&self.reader.cache).get(blob.id) {
+            return Ok(ContentBytes::Whole(content));
         }
-        lock(&self.reads.breaker).admit(Instant::now()).map_err(|retry_after| NotNow { retry_after })?;
+        lock(&self.reader.breaker)
+            .admit(Instant::now())
+            .map_err(|retry_after| ContentUnavailable { retry_after })?;
         match self.fetch(blob).await {
             Ok(content) => {
-                lock(&self.reads.breaker).succeeded();
+                lock(&self.reader.breaker).succeeded();
                 Ok(content)
             }
             Err(error) => {
-                tracing::warn!(%error, blob = %blob.id, "content could not be read");
+                tracing::warn!(%error, blob = %blob.id, "could not read content from the object store");
                 match error {
-                    ObjectError::NotFound => lock(&self.reads.breaker).succeeded(),
+                    ObjectError::NotFound => lock(&self.reader.breaker).succeeded(),
                     ObjectError::Failed(_) | ObjectError::TooSlow(_) => {
-                        lock(&self.reads.breaker).failed(Instant::now());
+                        lock(&self.reader.breaker).failed(Instant::now());
                     }
                 }
-                Err(NotNow { retry_after: AFTER_FAILURE })
+                Err(ContentUnavailable { retry_after: RETRY_AFTER_FAILURE })
             }
         }
     }
 
-    /// A small content as a whole, which is kept; a large one as it comes.
-    async fn fetch(&self, blob: &Blob) -> Result<Readable, ObjectError> {
+    /// Reads a small content as a whole and caches it. Streams a large one.
+    async fn fetch(&self, blob: &Blob) -> Result<ContentBytes, ObjectError> {
         let chunks = self.objects.get(&blob.key()).await?;
         if blob.size > ITEM_BYTES_MAX as u64 {
-            return Ok(Readable::Stream(chunks));
+            return Ok(ContentBytes::Stream(chunks));
         }
         let content: Vec<Bytes> = chunks.try_collect().await?;
         let content = Bytes::from(content.concat());
         if Sha256::digest(&content)[..] != blob.sha256 {
-            tracing::error!(blob = %blob.id, "the object store has another content than was put there");
+            tracing::error!(blob = %blob.id, "the object in the object store does not have the hash of its blob");
             return Err(ObjectError::NotFound);
         }
-        lock(&self.reads.cache).put(blob.id, content.clone());
-        Ok(Readable::Whole(content))
+        lock(&self.reader.cache).put(blob.id, content.clone());
+        Ok(ContentBytes::Whole(content))
     }
 }
 
-impl Readable {
-    /// The bytes as they come, each chunk changed on its way.
+impl ContentBytes {
+    /// The bytes as a stream, with `change` applied to each chunk.
     pub fn map(self, change: fn(&Bytes) -> Bytes) -> BoxStream<'static, Result<Bytes, ObjectError>> {
         match self {
             Self::Whole(content) => futures_util::stream::iter([Ok(change(&content))]).boxed(),

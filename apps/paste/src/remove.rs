@@ -1,24 +1,24 @@
-//! The removal of a blob that no paste has any more.
+//! Removes blobs that no paste has any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::{Context, Error, JobError, Policy, Prepared, Task};
+use redrive::{Context, Error, JobError, Policy, PreparedTask, Task};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::database::{Fate, Removal};
+use crate::database::{CondemnResult, Removal};
 use crate::site::Site;
 
-/// How long a removal waits for an upload that has not ended.
-const UPLOAD_ENDS: Duration = Duration::from_secs(2);
-/// Tries, up to five minutes apart: an object store may be away for days.
+/// How long a removal waits for the end of an upload.
+const UPLOAD_WAIT: Duration = Duration::from_secs(2);
+/// The attempts of a removal. They are up to five minutes apart, so that an object store may be down for days.
 const ATTEMPTS: u32 = 1_000;
 
-/// Removes a blob, unless a paste has it by then.
+/// The job that removes a blob, unless a paste has it by then.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Remove {
-    /// Which one.
+    /// The blob.
     pub blob: Uuid,
 }
 
@@ -27,30 +27,30 @@ impl Task for Remove {
     type Output = ();
 
     fn policy() -> Policy {
-        let patient = Policy::default().with_total_budget(None).with_max_attempts(ATTEMPTS);
-        patient.unwrap_or_else(|_| unreachable!("a thousand attempts are legal"))
+        let policy = Policy::default().with_total_budget(None).with_max_attempts(ATTEMPTS);
+        policy.unwrap_or_else(|_| unreachable!("a thousand attempts are valid"))
     }
 }
 
-/// Condemns the blob, removes its object, forgets it. Each part may happen again after a crash.
+/// Marks the blob for removal, removes its object, and then its row. Each of these steps may be repeated after a crash.
 pub async fn remove(task: Remove, cx: Context) -> Result<(), JobError> {
     let site = cx.state::<Arc<Site>>()?;
     match site.database.condemn(task.blob).await? {
-        Fate::Condemned(blob) => {
+        CondemnResult::Condemned(blob) => {
             site.objects.delete(&blob.key()).await?;
             site.database.forget(blob.id).await?;
             Ok(())
         }
-        // The object may come after a removal that does not wait.
-        Fate::Uploading => Err(JobError::snooze(UPLOAD_ENDS)),
-        Fate::Used | Fate::Gone => Ok(()),
+        // Without the wait, the object could arrive after its removal.
+        CondemnResult::Uploading => Err(JobError::snooze(UPLOAD_WAIT)),
+        CondemnResult::Used | CondemnResult::Gone => Ok(()),
     }
 }
 
 impl Site {
-    /// The removal of a blob, for a transaction that may leave it without pastes.
+    /// Prepares the removal of a blob, for a transaction that may remove its last paste.
     pub async fn removal(&self, blob: Uuid) -> Result<Removal, Error> {
-        let job: Prepared = self.redrive.enqueue(Remove { blob }).prepare().await?;
+        let job: PreparedTask = self.redrive.enqueue(Remove { blob }).prepare().await?;
         Ok(Removal { blob, job })
     }
 }

@@ -17,13 +17,13 @@ use axum::routing::{get, post};
 use crate::code::Code;
 use crate::database::{Paste, Status};
 use crate::site::Site;
-use crate::wire::Refusal;
+use crate::wire::ErrorResponse;
 
-/// Nothing of a page comes from elsewhere, and nothing in a paste is ever run.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+/// The content security policy: pages load nothing from other sites, and no content of a paste is ever executed.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Every path with what answers there.
+/// The router of the site.
 pub fn router(site: Arc<Site>) -> Router {
     Router::new()
         .route("/", get(page::write))
@@ -34,27 +34,27 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/api/v1/pastes/{code}", get(show::json).delete(delete::delete))
         .route("/raw/{code}", get(show::raw).head(show::status))
         .route("/{code}", get(show::page))
-        .fallback(|| async { Refusal::not_found() })
-        .layer(middleware::from_fn(guard))
-        .with_state(Arc::new(create::Intake::new(site)))
+        .fallback(|| async { ErrorResponse::not_found() })
+        .layer(middleware::from_fn(add_security_headers))
+        .with_state(Arc::new(create::AppState::new(site)))
 }
 
-async fn guard(request: Request, next: Next) -> Response {
+async fn add_security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 
 impl Site {
-    /// The paste under a code, if it can be read now.
-    async fn ready(&self, code: &str) -> Result<(Code, Paste), Refusal> {
-        let code = Code::parse(code).ok_or_else(Refusal::not_found)?;
-        let paste = self.database.find(&code).await?.ok_or_else(Refusal::not_found)?;
+    /// Finds the paste with a code. Fails if it is not ready.
+    async fn find_ready(&self, code: &str) -> Result<(Code, Paste), ErrorResponse> {
+        let code = Code::parse(code).ok_or_else(ErrorResponse::not_found)?;
+        let paste = self.database.find(&code).await?.ok_or_else(ErrorResponse::not_found)?;
         match paste.status {
-            Status::InProgress => Err(Refusal::in_progress()),
+            Status::InProgress => Err(ErrorResponse::in_progress()),
             Status::Processed => Ok((code, paste)),
         }
     }

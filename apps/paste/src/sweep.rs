@@ -1,4 +1,4 @@
-//! Sweeps away pastes that have expired, and those that failed more than a day ago.
+//! Removes expired pastes, and failed pastes that are more than a day old.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,32 +6,32 @@ use std::time::Duration;
 use redrive::{Context, Error, JobError, Redrive, Schedule, Task};
 use serde::{Deserialize, Serialize};
 
-use crate::database::Stale;
+use crate::database::StalePastes;
 use crate::site::Site;
 
-/// Pastes that are looked at in one batch, and that one blob loses in it.
+/// The largest number of pastes that a batch lists, and that it removes from one blob.
 const BATCH: i64 = 100;
 
-/// Sweeps until nothing is left that is stale.
+/// The job that removes all stale pastes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Sweep {
-    /// What to look for.
-    pub what: Stale,
+    /// Which pastes to remove.
+    pub what: StalePastes,
 }
 
 impl Task for Sweep {
     const KIND: &'static str = "sweep";
-    /// How many pastes are gone.
+    /// The number of removed pastes.
     type Output = u64;
 }
 
-/// Sweeps in batches, each a transaction. Another sweeper at the same time only leaves less to do.
+/// Removes stale pastes in batches, each a transaction. Several sweepers may run at once.
 pub async fn sweep(task: Sweep, cx: Context) -> Result<u64, JobError> {
     let site = cx.state::<Arc<Site>>()?;
     let mut swept = 0;
     loop {
         let mut removals = Vec::new();
-        for blob in site.database.stale(task.what, BATCH).await? {
+        for blob in site.database.stale_blobs(task.what, BATCH).await? {
             removals.push(site.removal(blob).await?);
         }
         if removals.is_empty() {
@@ -41,11 +41,11 @@ pub async fn sweep(task: Sweep, cx: Context) -> Result<u64, JobError> {
     }
 }
 
-/// Keeps the schedules in the store: every node does, and each occurrence is one job all the same.
+/// Stores the schedules. Every node does so, and each occurrence is still one job.
 pub async fn schedule(redrive: &Redrive) -> Result<(), Error> {
     let every_minute = Schedule::every(Duration::from_secs(60))?;
-    redrive.schedule("sweep-expired", every_minute, Sweep { what: Stale::Expired }).await?;
+    redrive.schedule("sweep-expired", every_minute, Sweep { what: StalePastes::Expired }).await?;
     let once_a_day = Schedule::daily(4, 0, "UTC")?;
-    redrive.schedule("sweep-failed", once_a_day, Sweep { what: Stale::Failed }).await?;
+    redrive.schedule("sweep-failed", once_a_day, Sweep { what: StalePastes::Failed }).await?;
     Ok(())
 }

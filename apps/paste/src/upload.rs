@@ -1,12 +1,12 @@
-//! The upload of a blob: the whole retry strategy of the site.
+//! The upload of a blob, with the retry strategy of the site.
 //!
-//! | attempt | waits before it |
+//! | attempt | wait before it |
 //! | --- | --- |
-//! | 1 | nothing |
+//! | 1 | none |
 //! | 2 to 6 | 1, 2, 4, 8, 16 s, each ± 200 ms |
 //!
-//! After the sixth the pastes have failed. The message is the job: it stays until its end is written, together with the
-//! rows it is about, and one whose worker died is taken over.
+//! If the sixth attempt fails, the pastes fail too. The job stays in the database until its end is committed, together with the rows of
+//! its pastes. If its worker dies, another worker takes over the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::database::{Blob, Database};
 use crate::objects::PutError;
 use crate::site::Site;
 
-/// How long an attempt is put off while the database is away, which is not the object store's failure.
-const DATABASE_AWAY: Duration = Duration::from_secs(1);
-/// What an attempt may take beyond its upload before it is given up on altogether.
-const BEYOND_UPLOAD: Duration = Duration::from_secs(4);
+/// How long an attempt is delayed while the database is down, which does not count as a failure of the object store.
+const DATABASE_WAIT: Duration = Duration::from_secs(1);
+/// The time that an attempt may take beyond the timeout of its upload.
+const EXTRA_TIME: Duration = Duration::from_secs(4);
 
-/// Brings a blob into the object store.
+/// The job that puts a blob into the object store.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Upload {
-    /// Which one.
+    /// The blob.
     pub blob: Uuid,
 }
 
@@ -43,24 +43,24 @@ impl Task for Upload {
     }
 }
 
-/// Makes one attempt. What it returns, or that it was the last to fail, is written by [`Database::end_uploads`].
+/// Makes one attempt. [`Database::end_uploads`] writes the result of the last one.
 pub async fn upload(task: Upload, cx: Context) -> Result<String, JobError> {
     let site = cx.state::<Arc<Site>>()?;
-    let away = |error: redrive::Error| {
-        tracing::warn!(%error, "upload put off: the database is away");
-        JobError::snooze(DATABASE_AWAY)
+    let snooze = |error: redrive::Error| {
+        tracing::warn!(%error, "delayed an upload, because the database is down");
+        JobError::snooze(DATABASE_WAIT)
     };
-    let Some(blob) = site.database.blob(task.blob).await.map_err(away)? else {
-        return Err(JobError::reject("its blob is gone"));
+    let Some(blob) = site.database.blob(task.blob).await.map_err(snooze)? else {
+        return Err(JobError::reject("the blob was removed"));
     };
     let key = blob.key();
     let putting = site.objects.put(&key, blob.size, parts(&*site.database, blob));
-    let limit = site.objects.upload_timeout() + BEYOND_UPLOAD;
+    let limit = site.objects.upload_timeout() + EXTRA_TIME;
     match tokio::time::timeout(limit, putting).await {
         Ok(Ok(())) => Ok(site.objects.url(&key)),
-        Ok(Err(PutError::Source(error))) => Err(away(error)),
+        Ok(Err(PutError::Source(error))) => Err(snooze(error)),
         Ok(Err(PutError::Store(error))) => Err(JobError::fail(error)),
-        Err(_) => Err(JobError::fail(format!("gave up after {limit:?}"))),
+        Err(_) => Err(JobError::fail(format!("the upload took longer than {limit:?}"))),
     }
 }
 
@@ -76,7 +76,7 @@ fn parts(
         }
         let part = database.part(blob.id, number).await.and_then(|part| {
             part.ok_or_else(|| {
-                redrive::StoreError::Corrupt(format!("part {number} of a content is gone")).into()
+                redrive::StoreError::Corrupt(format!("part {number} of a content is missing")).into()
             })
         });
         Some((part.map(bytes::Bytes::from), number + 1))

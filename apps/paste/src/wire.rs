@@ -1,4 +1,4 @@
-//! What goes over the wire: the envelope of every JSON answer, and refusals in its words.
+//! The JSON types of the API: requests, answers and errors.
 
 use std::time::Duration;
 
@@ -8,97 +8,97 @@ use serde::{Deserialize, Serialize};
 
 use crate::database::Status;
 
-/// What a paste is asked for with.
+/// The body of a request to create a paste.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ask {
-    /// What is pasted.
+pub struct CreateRequest {
+    /// The content.
     pub content: String,
     /// 1, 7 or 30.
     pub expiry_days: i32,
-    /// The code that is wanted.
+    /// The code that the user chose, if any.
     #[serde(default)]
     pub custom_alias: Option<String>,
 }
 
-/// What whoever pasted gets.
+/// The answer to a request to create a paste.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Made {
-    /// What the paste is called.
+pub struct CreatedPaste {
+    /// The code of the paste.
     pub short_code: String,
     /// Whether it can be read already.
     pub status: Status,
-    /// What it can be removed with; shown this once.
+    /// The token that removes the paste. It is shown only here.
     pub owner_token: String,
-    /// Until when it is there.
+    /// When the paste expires.
     pub expires_at: String,
 }
 
-/// The one form of every JSON answer.
+/// The form of every JSON answer.
 #[derive(Debug, Serialize)]
 pub struct Envelope<T> {
-    /// What was asked for.
+    /// The result, if the request succeeded.
     pub data: Option<T>,
-    /// Why there is none.
+    /// The error, if the request failed.
     pub error: Option<Problem>,
 }
 
-/// Why something is not as it was asked for.
+/// An error.
 #[derive(Debug, Serialize)]
 pub struct Problem {
-    /// For programs.
+    /// A fixed code, for programs.
     pub code: &'static str,
-    /// For people.
+    /// A sentence, for people.
     pub message: String,
 }
 
-/// A request that is not done.
+/// The answer to a request that failed.
 #[derive(Debug)]
-pub struct Refusal {
-    /// With which number.
+pub struct ErrorResponse {
+    /// The HTTP status.
     pub status: StatusCode,
     code: &'static str,
     message: String,
     retry_after: Option<Duration>,
 }
 
-impl Refusal {
-    /// One that another try does not cure.
+impl ErrorResponse {
+    /// An error that a retry does not solve.
     pub fn new(status: StatusCode, code: &'static str, message: impl ToString) -> Self {
         Self { status, code, message: message.to_string(), retry_after: None }
     }
 
-    /// What was sent is not what is wanted.
-    pub fn bad(code: &'static str, message: impl ToString) -> Self {
+    /// An invalid request.
+    pub fn bad_request(code: &'static str, message: impl ToString) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// The one answer for pastes that failed, expired, were removed or never were.
+    /// The same answer for pastes that failed, expired, were removed or never existed.
     pub fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such paste")
     }
 
-    /// The paste is still on its way.
+    /// The paste is still being uploaded.
     pub fn in_progress() -> Self {
-        Self::later(
+        Self::try_later(
             "IN_PROGRESS",
             "the paste is still being uploaded; try again soon",
             Duration::from_secs(1),
         )
     }
 
-    /// Something that it needs does not work for now.
+    /// The object store or the database does not work at the moment.
     pub fn unavailable(retry_after: Duration) -> Self {
-        Self::later("UNAVAILABLE", "the content cannot be had for now; try again", retry_after)
+        Self::try_later("UNAVAILABLE", "the content is not available at the moment; try again", retry_after)
     }
 
-    fn later(code: &'static str, message: &str, retry_after: Duration) -> Self {
+    fn try_later(code: &'static str, message: &str, retry_after: Duration) -> Self {
         let retry_after = Some(retry_after);
         Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message) }
     }
 
-    /// The headers that go with it, whatever its form.
+    /// The headers of the answer, as JSON or as a page.
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(wait) = self.retry_after {
@@ -109,13 +109,13 @@ impl Refusal {
         headers
     }
 
-    /// Its sentence.
+    /// The sentence for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         let (status, headers) = (self.status, self.headers());
         let problem = Problem { code: self.code, message: self.message };
@@ -123,21 +123,29 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<redrive::Error> for Refusal {
+impl From<redrive::Error> for ErrorResponse {
     fn from(error: redrive::Error) -> Self {
-        tracing::error!(%error, "the database did not do what it was asked to");
-        Self::later("UNAVAILABLE", "this cannot be done for now; try again", Duration::from_secs(1))
+        tracing::error!(%error, "a call to the database failed");
+        Self::try_later(
+            "UNAVAILABLE",
+            "the site is temporarily unavailable; try again",
+            Duration::from_secs(1),
+        )
     }
 }
 
-impl From<getrandom::Error> for Refusal {
+impl From<getrandom::Error> for ErrorResponse {
     fn from(error: getrandom::Error) -> Self {
-        tracing::error!(%error, "the system has no randomness");
-        Self::later("UNAVAILABLE", "this cannot be done for now; try again", Duration::from_secs(1))
+        tracing::error!(%error, "the random source of the system failed");
+        Self::try_later(
+            "UNAVAILABLE",
+            "the site is temporarily unavailable; try again",
+            Duration::from_secs(1),
+        )
     }
 }
 
-/// An instant as the API writes it.
-pub fn instant(ms: i64) -> String {
+/// Formats a time in epoch ms as the API does: RFC 3339 in UTC.
+pub fn timestamp_text(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).unwrap_or_default().to_string()
 }

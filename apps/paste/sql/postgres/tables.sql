@@ -1,5 +1,5 @@
--- The tables are there. A live blob of a content is the only one: the index refuses a second. Nodes that start together
--- make them one after the other.
+-- Creates the tables if they are missing. The unique index allows one live blob for each content. The lock makes nodes that start
+-- at the same time create the tables one after the other.
 SELECT pg_advisory_xact_lock(7400);
 CREATE SCHEMA IF NOT EXISTS paste;
 CREATE TABLE IF NOT EXISTS paste.blobs (

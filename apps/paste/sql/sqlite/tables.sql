@@ -1,4 +1,4 @@
--- The tables are there. A live blob of a content is the only one: the index refuses a second.
+-- Creates the tables if they are missing. The unique index allows one live blob for each content.
 CREATE TABLE IF NOT EXISTS blobs (
     id BLOB PRIMARY KEY,
     sha256 BLOB NOT NULL,

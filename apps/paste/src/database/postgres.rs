@@ -1,16 +1,44 @@
-//! The tables in the Postgres database of the jobs, for any number of nodes: what must not change between two statements
-//! of a transaction is locked by its blob's row.
+//! The tables in Postgres, for any number of nodes. A lock on the row of a blob keeps the blob and its pastes from changing between two
+//! statements of a transaction.
 
 use async_trait::async_trait;
 use redrive::tokio_postgres::Row;
 use redrive::tokio_postgres::types::{ToSql, Type};
-use redrive::{End, Error, PostgresTransaction, Redrive, TaskWorker};
+use redrive::{EndedJob, Error, PostgresTransaction, Redrive, TaskWorker};
+use redrive_sql::{SqlFile, Statement};
 use uuid::Uuid;
 
-use super::{Blob, Created, Database, EndOfUpload, Fate, NewPaste, Paste, Removal, Stale, Status};
+use super::{
+    Blob, CondemnResult, CreateResult, Database, NewPaste, Paste, Removal, StalePastes, Status, UploadEnd,
+};
 use crate::code::Code;
 use crate::token::OwnerHash;
 use crate::upload::Upload;
+
+const PASTES: SqlFile = SqlFile::new(include_str!("../../sql/postgres/pastes.sql"), &[]);
+const BLOBS: SqlFile = SqlFile::new(include_str!("../../sql/postgres/blobs.sql"), &[]);
+const SWEEP: SqlFile = SqlFile::new(include_str!("../../sql/postgres/sweep.sql"), &[]);
+
+static FIND_PART: Statement = BLOBS.statement("find_part");
+static FORGET_BLOB: Statement = BLOBS.statement("forget_blob");
+static EXPIRED_BLOBS: Statement = SWEEP.statement("expired_blobs");
+static FAILED_BLOBS: Statement = SWEEP.statement("failed_blobs");
+static SWEEP_EXPIRED: Statement = SWEEP.statement("sweep_expired");
+static SWEEP_FAILED: Statement = SWEEP.statement("sweep_failed");
+static INSERT_PASTE: Statement = PASTES.statement("insert_paste");
+static LIVE_BLOB: Statement = BLOBS.statement("live_blob");
+static JOIN_BLOB: Statement = PASTES.statement("join_blob");
+static INSERT_BLOB: Statement = BLOBS.statement("insert_blob");
+static INSERT_PART: Statement = BLOBS.statement("insert_part");
+static FIND_PASTE: Statement = PASTES.statement("find_paste");
+static DELETE_PASTE: Statement = PASTES.statement("delete_paste");
+static FIND_BLOB: Statement = BLOBS.statement("find_blob");
+static END_BLOB: Statement = BLOBS.statement("end_blob");
+static END_PASTES: Statement = PASTES.statement("end_pastes");
+static DROP_CONTENT: Statement = BLOBS.statement("drop_content");
+static LOCK_BLOB: Statement = BLOBS.statement("lock_blob");
+static BLOB_USED: Statement = BLOBS.statement("blob_used");
+static CONDEMN_BLOB: Statement = BLOBS.statement("condemn_blob");
 
 /// The tables in a database.
 pub(super) struct Postgres {
@@ -23,7 +51,7 @@ impl Postgres {
     }
 }
 
-/// A parameter with its type: sent along, a statement is one round trip.
+/// A parameter with its type. With types, a statement needs one round trip.
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 async fn query(
@@ -46,13 +74,13 @@ async fn execute(
 impl Database for Postgres {
     async fn prepare(&self) -> Result<(), Error> {
         let tables = include_str!("../../sql/postgres/tables.sql");
-        let made = self.redrive.transact_postgres(move |tx| {
+        let create = self.redrive.transact_postgres(move |tx| {
             Box::pin(async move { Ok(tx.client().batch_execute(tables).await?) })
         });
-        made.await
+        create.await
     }
 
-    async fn create(&self, paste: NewPaste) -> Result<Created, Error> {
+    async fn create(&self, paste: NewPaste) -> Result<CreateResult, Error> {
         self.redrive.transact_postgres(|tx| Box::pin(create(tx, paste))).await
     }
 
@@ -71,7 +99,7 @@ impl Database for Postgres {
     }
 
     async fn part(&self, blob: Uuid, part: i32) -> Result<Option<Vec<u8>>, Error> {
-        let sql = include_str!("../../sql/postgres/find_part.sql");
+        let sql = &FIND_PART;
         let read = self.redrive.transact_postgres(move |tx| {
             Box::pin(async move {
                 let rows = query(tx, sql, &[(&blob, Type::UUID), (&part, Type::INT4)]).await?;
@@ -82,25 +110,25 @@ impl Database for Postgres {
     }
 
     fn end_uploads(&self, worker: TaskWorker) -> TaskWorker {
-        worker.ending_postgres(|tx, upload: &Upload, end| Box::pin(end_upload(tx, upload, end)))
+        worker.on_end_postgres(|tx, upload: &Upload, end| Box::pin(end_upload(tx, upload, end)))
     }
 
-    async fn condemn(&self, id: Uuid) -> Result<Fate, Error> {
+    async fn condemn(&self, id: Uuid) -> Result<CondemnResult, Error> {
         self.redrive.transact_postgres(move |tx| Box::pin(condemn(tx, id))).await
     }
 
     async fn forget(&self, blob: Uuid) -> Result<(), Error> {
-        let sql = include_str!("../../sql/postgres/forget_blob.sql");
+        let sql = &FORGET_BLOB;
         let forget = self.redrive.transact_postgres(move |tx| {
             Box::pin(async move { execute(tx, sql, &[(&blob, Type::UUID)]).await.map(|_| ()) })
         });
         forget.await
     }
 
-    async fn stale(&self, what: Stale, limit: i64) -> Result<Vec<Uuid>, Error> {
+    async fn stale_blobs(&self, what: StalePastes, limit: i64) -> Result<Vec<Uuid>, Error> {
         let sql = match what {
-            Stale::Expired => include_str!("../../sql/postgres/expired_blobs.sql"),
-            Stale::Failed => include_str!("../../sql/postgres/failed_blobs.sql"),
+            StalePastes::Expired => &EXPIRED_BLOBS,
+            StalePastes::Failed => &FAILED_BLOBS,
         };
         let list = self.redrive.transact_postgres(move |tx| {
             Box::pin(async move {
@@ -111,21 +139,22 @@ impl Database for Postgres {
         list.await
     }
 
-    async fn sweep(&self, what: Stale, removals: Vec<Removal>, limit: i64) -> Result<u64, Error> {
+    async fn sweep(&self, what: StalePastes, removals: Vec<Removal>, limit: i64) -> Result<u64, Error> {
         let sql = match what {
-            Stale::Expired => include_str!("../../sql/postgres/sweep_expired.sql"),
-            Stale::Failed => include_str!("../../sql/postgres/sweep_failed.sql"),
+            StalePastes::Expired => &SWEEP_EXPIRED,
+            StalePastes::Failed => &SWEEP_FAILED,
         };
         let sweep = self.redrive.transact_postgres(move |tx| {
             Box::pin(async move {
                 let mut swept = 0;
                 for removal in &removals {
                     lock(tx, removal.blob).await?;
-                    let gone = execute(tx, sql, &[(&removal.blob, Type::UUID), (&limit, Type::INT8)]).await?;
-                    if gone > 0 {
+                    let removed =
+                        execute(tx, sql, &[(&removal.blob, Type::UUID), (&limit, Type::INT8)]).await?;
+                    if removed > 0 {
                         remove_unused(tx, removal).await?;
                     }
-                    swept += gone;
+                    swept += removed;
                 }
                 Ok(swept)
             })
@@ -134,8 +163,8 @@ impl Database for Postgres {
     }
 }
 
-/// The code is taken first: where that fails nothing else was written. The paste's blob may come after it.
-async fn create(tx: &PostgresTransaction<'_>, paste: NewPaste) -> Result<Created, Error> {
+/// Inserts the paste first, so that nothing was written if its code is taken. Its blob may be inserted after it.
+async fn create(tx: &PostgresTransaction<'_>, paste: NewPaste) -> Result<CreateResult, Error> {
     let code = paste.code.as_str();
     let owner = &paste.owner.0[..];
     let parameters: [Parameter<'_>; 4] = [
@@ -144,27 +173,27 @@ async fn create(tx: &PostgresTransaction<'_>, paste: NewPaste) -> Result<Created
         (&owner, Type::BYTEA),
         (&paste.expiry_days, Type::INT4),
     ];
-    let rows = query(tx, include_str!("../../sql/postgres/insert_paste.sql"), &parameters).await?;
-    let Some(row) = rows.first() else { return Ok(Created::Taken) };
+    let rows = query(tx, &INSERT_PASTE, &parameters).await?;
+    let Some(row) = rows.first() else { return Ok(CreateResult::Taken) };
     let expires_at = row.try_get(0)?;
     let sha256 = &paste.content.sha256()[..];
     loop {
-        let live = include_str!("../../sql/postgres/live_blob.sql");
+        let live = &LIVE_BLOB;
         if let Some(row) = query(tx, live, &[(&sha256, Type::BYTEA)]).await?.first() {
             let status = join_blob(tx, code, row.try_get(0)?).await?;
-            return Ok(Created::Done { status, expires_at });
+            return Ok(CreateResult::Done { status, expires_at });
         }
-        // None: another node was faster, and its blob can be joined.
+        // Another node may have inserted a blob first. The next round joins it.
         if insert_blob(tx, &paste).await? {
-            return Ok(Created::Done { status: Status::InProgress, expires_at });
+            return Ok(CreateResult::Done { status: Status::InProgress, expires_at });
         }
     }
 }
 
 async fn join_blob(tx: &PostgresTransaction<'_>, code: &str, blob: Uuid) -> Result<Status, Error> {
-    let sql = include_str!("../../sql/postgres/join_blob.sql");
+    let sql = &JOIN_BLOB;
     let rows = query(tx, sql, &[(&code, Type::TEXT), (&blob, Type::UUID)]).await?;
-    let row = rows.first().ok_or_else(|| super::corrupt("a blob was gone while its paste was added"))?;
+    let row = rows.first().ok_or_else(|| super::corrupt("a blob disappeared while its paste was added"))?;
     Ok(Status::read(row.try_get(0)?))
 }
 
@@ -172,26 +201,26 @@ async fn insert_blob(tx: &PostgresTransaction<'_>, paste: &NewPaste) -> Result<b
     let (id, content) = (paste.blob, &paste.content);
     let (sha256, size) = (&content.sha256()[..], content.size());
     let blob: [Parameter<'_>; 3] = [(&id, Type::UUID), (&sha256, Type::BYTEA), (&size, Type::INT8)];
-    if query(tx, include_str!("../../sql/postgres/insert_blob.sql"), &blob).await?.is_empty() {
+    if query(tx, &INSERT_BLOB, &blob).await?.is_empty() {
         return Ok(false);
     }
     for (number, part) in content.parts() {
         let row: [Parameter<'_>; 3] = [(&id, Type::UUID), (&number, Type::INT4), (&part, Type::BYTEA)];
-        execute(tx, include_str!("../../sql/postgres/insert_part.sql"), &row).await?;
+        execute(tx, &INSERT_PART, &row).await?;
     }
     tx.enqueue(&paste.upload).await?;
     Ok(true)
 }
 
 async fn find(tx: &PostgresTransaction<'_>, code: Code) -> Result<Option<Paste>, Error> {
-    let sql = include_str!("../../sql/postgres/find_paste.sql");
+    let sql = &FIND_PASTE;
     let rows = query(tx, sql, &[(&code.as_str(), Type::TEXT)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let owner: &[u8] = row.try_get(6)?;
-    let owner = owner.try_into().map_err(|_| super::corrupt("an owner's hash is not 32 bytes long"))?;
+    let owner = owner.try_into().map_err(|_| super::corrupt("the hash of an owner is not 32 bytes long"))?;
     Ok(Some(Paste {
         status: Status::read(row.try_get(0)?),
-        blob: Blob::of(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?)?,
+        blob: Blob::new(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?)?,
         created_at: row.try_get(4)?,
         expires_at: row.try_get(5)?,
         owner: OwnerHash(owner),
@@ -206,42 +235,40 @@ async fn delete(
 ) -> Result<bool, Error> {
     lock(tx, removal.blob).await?;
     let owner = &owner.0[..];
-    let named: [Parameter<'_>; 3] =
+    let parameters: [Parameter<'_>; 3] =
         [(&code.as_str(), Type::TEXT), (&removal.blob, Type::UUID), (&owner, Type::BYTEA)];
-    let gone = execute(tx, include_str!("../../sql/postgres/delete_paste.sql"), &named).await? > 0;
-    if gone {
+    let was_removed = execute(tx, &DELETE_PASTE, &parameters).await? > 0;
+    if was_removed {
         remove_unused(tx, &removal).await?;
     }
-    Ok(gone)
+    Ok(was_removed)
 }
 
 async fn blob(tx: &PostgresTransaction<'_>, id: Uuid) -> Result<Option<Blob>, Error> {
-    let rows = query(tx, include_str!("../../sql/postgres/find_blob.sql"), &[(&id, Type::UUID)]).await?;
+    let rows = query(tx, &FIND_BLOB, &[(&id, Type::UUID)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    Blob::of(id, row.try_get(0)?, row.try_get(1)?).map(Some)
+    Blob::new(id, row.try_get(0)?, row.try_get(1)?).map(Some)
 }
 
-async fn end_upload(tx: &PostgresTransaction<'_>, upload: &Upload, end: &End) -> Result<(), Error> {
-    let EndOfUpload { blob_state, status, s3_url } = EndOfUpload::of(end);
+async fn end_upload(tx: &PostgresTransaction<'_>, upload: &Upload, end: &EndedJob) -> Result<(), Error> {
+    let UploadEnd { blob_state, status, s3_url } = UploadEnd::new(end);
     let url: Parameter<'_> = (&s3_url, Type::TEXT);
     let id: Parameter<'_> = (&upload.blob, Type::UUID);
-    let ended = [id.clone(), (&blob_state, Type::TEXT), url.clone()];
-    execute(tx, include_str!("../../sql/postgres/end_blob.sql"), &ended).await?;
-    let heard = [id.clone(), (&status, Type::TEXT), url];
-    execute(tx, include_str!("../../sql/postgres/end_pastes.sql"), &heard).await?;
-    execute(tx, include_str!("../../sql/postgres/drop_content.sql"), &[id]).await?;
+    execute(tx, &END_BLOB, &[id.clone(), (&blob_state, Type::TEXT), url.clone()]).await?;
+    execute(tx, &END_PASTES, &[id.clone(), (&status, Type::TEXT), url]).await?;
+    execute(tx, &DROP_CONTENT, &[id]).await?;
     Ok(())
 }
 
-/// The state of a blob, whose pastes stay as they are until the transaction ends.
+/// Locks a blob with its pastes until the transaction ends, and returns its state.
 async fn lock(tx: &PostgresTransaction<'_>, blob: Uuid) -> Result<Option<String>, Error> {
-    let rows = query(tx, include_str!("../../sql/postgres/lock_blob.sql"), &[(&blob, Type::UUID)]).await?;
+    let rows = query(tx, &LOCK_BLOB, &[(&blob, Type::UUID)]).await?;
     Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Whether any paste has a blob that is locked.
+/// Whether any paste has a blob. The blob must be locked.
 async fn is_used(tx: &PostgresTransaction<'_>, blob: Uuid) -> Result<bool, Error> {
-    let rows = query(tx, include_str!("../../sql/postgres/blob_used.sql"), &[(&blob, Type::UUID)]).await?;
+    let rows = query(tx, &BLOB_USED, &[(&blob, Type::UUID)]).await?;
     Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
 }
 
@@ -253,12 +280,12 @@ async fn remove_unused(tx: &PostgresTransaction<'_>, removal: &Removal) -> Resul
     Ok(())
 }
 
-async fn condemn(tx: &PostgresTransaction<'_>, id: Uuid) -> Result<Fate, Error> {
-    let Some(state) = lock(tx, id).await? else { return Ok(Fate::Gone) };
-    let Some(blob) = blob(tx, id).await? else { return Ok(Fate::Gone) };
-    let fate = Fate::decide(&state, is_used(tx, id).await?, blob);
-    if let Fate::Condemned(_) = fate {
-        execute(tx, include_str!("../../sql/postgres/condemn_blob.sql"), &[(&id, Type::UUID)]).await?;
+async fn condemn(tx: &PostgresTransaction<'_>, id: Uuid) -> Result<CondemnResult, Error> {
+    let Some(state) = lock(tx, id).await? else { return Ok(CondemnResult::Gone) };
+    let Some(blob) = blob(tx, id).await? else { return Ok(CondemnResult::Gone) };
+    let result = CondemnResult::decide(&state, is_used(tx, id).await?, blob);
+    if let CondemnResult::Condemned(_) = result {
+        execute(tx, &CONDEMN_BLOB, &[(&id, Type::UUID)]).await?;
     }
-    Ok(fate)
+    Ok(result)
 }

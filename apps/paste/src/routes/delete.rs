@@ -1,37 +1,41 @@
-//! Removes a paste for its owner; what nobody needs any more goes by a job.
+//! Removes a paste for its owner. A job removes its blob if no other paste has it.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 
-use super::create::Intake;
+use super::create::AppState;
 use crate::code::Code;
 use crate::token::OwnerHash;
-use crate::wire::Refusal;
+use crate::wire::ErrorResponse;
 
 /// `DELETE /api/v1/pastes/{code}`.
 pub(super) async fn delete(
-    State(intake): State<Arc<Intake>>,
+    State(app): State<Arc<AppState>>,
     Path(code): Path<String>,
     headers: HeaderMap,
-) -> Result<StatusCode, Refusal> {
-    let site = &intake.site;
-    let code = Code::parse(&code).ok_or_else(Refusal::not_found)?;
-    let paste = site.database.find(&code).await?.ok_or_else(Refusal::not_found)?;
+) -> Result<StatusCode, ErrorResponse> {
+    let site = &app.site;
+    let code = Code::parse(&code).ok_or_else(ErrorResponse::not_found)?;
+    let paste = site.database.find(&code).await?.ok_or_else(ErrorResponse::not_found)?;
     let Some(token) = bearer(&headers) else {
         let missing = "send the owner's token as Authorization: Bearer";
-        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "TOKEN_MISSING", missing));
+        return Err(ErrorResponse::new(StatusCode::UNAUTHORIZED, "TOKEN_MISSING", missing));
     };
-    let owner = OwnerHash::of(token);
+    let owner = OwnerHash::new(token);
     if owner != paste.owner {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "TOKEN_WRONG", "this is not the owner's token"));
+        return Err(ErrorResponse::new(
+            StatusCode::FORBIDDEN,
+            "TOKEN_WRONG",
+            "this is not the owner's token",
+        ));
     }
     let removal = site.removal(paste.blob.id).await?;
     match site.database.delete(&code, owner, removal).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        // Someone else was faster.
-        false => Err(Refusal::not_found()),
+        // Another request removed it first.
+        false => Err(ErrorResponse::not_found()),
     }
 }
 

@@ -1,29 +1,29 @@
-//! The pages and what they are made of.
+//! The pages, with their style sheet and script.
 
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
 
-/// A page around what is shown in it.
-pub(super) struct Frame {
-    /// What comes before.
+/// A page, split at the place of its content.
+pub(super) struct PageTemplate {
+    /// The part before the content.
     pub(super) before: &'static str,
-    /// What comes after.
+    /// The part after the content.
     pub(super) after: &'static str,
 }
 
 /// The page that shows a paste.
-pub(super) fn paste_page() -> Frame {
+pub(super) fn paste_page() -> PageTemplate {
     split(include_str!("../../assets/paste.html"))
 }
 
-/// The page that says why there is none.
-pub(super) fn notice_page() -> Frame {
+/// The page that explains why a paste cannot be shown.
+pub(super) fn notice_page() -> PageTemplate {
     split(include_str!("../../assets/notice.html"))
 }
 
-fn split(page: &'static str) -> Frame {
+fn split(page: &'static str) -> PageTemplate {
     let (before, after) = page.split_once("{{content}}").unwrap_or((page, ""));
-    Frame { before, after }
+    PageTemplate { before, after }
 }
 
 /// `GET /`.

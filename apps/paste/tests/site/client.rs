@@ -1,4 +1,4 @@
-//! A client of the site, with nothing hidden: a number, headers, bytes.
+//! A plain HTTP client of the site.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-/// Longer than any answer may take, so that one that hangs is a failure.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one site.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub(crate) struct Client {
     pub(crate) url: String,
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -37,15 +37,15 @@ impl Answer {
         self.status.as_u16()
     }
 
-    /// The code of its error.
+    /// The code of the error.
     pub(crate) fn problem(&self) -> String {
         self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// A paste as whoever made it knows it.
+/// A created paste, with its token.
 #[derive(Debug, Clone)]
-pub(crate) struct Pasted {
+pub(crate) struct CreatedPaste {
     pub(crate) code: String,
     pub(crate) token: String,
     pub(crate) content: String,
@@ -56,7 +56,7 @@ impl Client {
         Self { http: Http::builder(TokioExecutor::new()).build_http(), url: url.to_owned() }
     }
 
-    /// An answer, or none where the site cannot be reached or ends in the middle of it.
+    /// Sends a request. Returns `None` if the site cannot be reached, or ends before it has answered.
     pub(crate) async fn try_call(
         &self,
         method: Method,
@@ -69,13 +69,13 @@ impl Client {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body)).unwrap();
-        let called = tokio::time::timeout(PATIENCE, async {
+        let called = tokio::time::timeout(RESPONSE_TIMEOUT, async {
             let response = self.http.request(request).await.ok()?;
             let (parts, body) = response.into_parts();
             let body = body.collect().await.ok()?.to_bytes();
             Some(Answer { status: parts.status, headers: parts.headers, body })
         });
-        called.await.unwrap_or_else(|_| panic!("{path} did not answer within {PATIENCE:?}"))
+        called.await.unwrap_or_else(|_| panic!("{path} did not answer within {RESPONSE_TIMEOUT:?}"))
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -92,24 +92,24 @@ impl Client {
         self.try_call(Method::DELETE, &path, token, Bytes::new()).await.expect("the site answers")
     }
 
-    pub(crate) async fn post(&self, ask: &Value) -> Answer {
-        self.try_post(ask).await.expect("the site answers")
+    pub(crate) async fn post(&self, request: &Value) -> Answer {
+        self.try_post(request).await.expect("the site answers")
     }
 
-    pub(crate) async fn try_post(&self, ask: &Value) -> Option<Answer> {
-        self.try_call(Method::POST, "/api/v1/pastes", None, ask.to_string().into()).await
+    pub(crate) async fn try_post(&self, request: &Value) -> Option<Answer> {
+        self.try_call(Method::POST, "/api/v1/pastes", None, request.to_string().into()).await
     }
 
-    /// Pastes; the site must take it.
-    pub(crate) async fn paste(&self, content: &str) -> Pasted {
+    /// Creates a paste. Panics if the site rejects it.
+    pub(crate) async fn paste(&self, content: &str) -> CreatedPaste {
         let answer = self.post(&json!({"content": content, "expiryDays": 7})).await;
         assert_eq!(answer.number(), 201, "{:?}", answer.body);
-        pasted(&answer, content)
+        created_paste(&answer, content)
     }
 
-    /// Waits until a paste is neither on its way nor behind a breaker; says with which number it ended.
-    pub(crate) async fn ended(&self, code: &str, within: Duration) -> u16 {
-        let waited = tokio::time::timeout(within, async {
+    /// Waits until a paste is neither being uploaded nor blocked by the breaker. Returns the final status.
+    pub(crate) async fn final_status(&self, code: &str, timeout: Duration) -> u16 {
+        let waited = tokio::time::timeout(timeout, async {
             loop {
                 match self.head(code).await {
                     503 => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -117,13 +117,13 @@ impl Client {
                 }
             }
         });
-        waited.await.unwrap_or_else(|_| panic!("{code} is still on its way after {within:?}"))
+        waited.await.unwrap_or_else(|_| panic!("{code} has no final status after {timeout:?}"))
     }
 }
 
-/// What an answer to a paste says.
-pub(crate) fn pasted(answer: &Answer, content: &str) -> Pasted {
+/// Reads the response to the creation of a paste.
+pub(crate) fn created_paste(answer: &Answer, content: &str) -> CreatedPaste {
     let data = &answer.json()["data"];
     let text = |name: &str| data[name].as_str().unwrap_or_else(|| panic!("{name}: {data}")).to_owned();
-    Pasted { code: text("shortCode"), token: text("ownerToken"), content: content.to_owned() }
+    CreatedPaste { code: text("shortCode"), token: text("ownerToken"), content: content.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The site as its users meet it: as processes, on SQLite and on Postgres, with a real S3 server that can fail.
+//! Tests of the site as processes, on SQLite and on Postgres, with a real S3 server that can fail.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod browser;
@@ -7,7 +7,7 @@ mod crash;
 mod create;
 mod delete;
 mod outage;
+mod setup;
 mod share;
 mod show;
-mod stage;
 mod sweep;

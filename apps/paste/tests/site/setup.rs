@@ -1,4 +1,4 @@
-//! What the tests share: one S3 server and one Postgres, and sites as processes in front of them.
+//! The setup of the tests: one S3 server, one Postgres server, and sites as processes.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -16,25 +16,25 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 
-/// Longer than anything takes that works.
-pub(crate) const SOON: Duration = Duration::from_secs(40);
+/// The timeout of every wait.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// How many blobs there are that no paste has.
+/// Counts the blobs that no paste has.
 pub(crate) const UNUSED_BLOBS: &str =
     "SELECT count(*) FROM blobs b WHERE NOT EXISTS (SELECT 1 FROM pastes p WHERE p.blob = b.id)";
 
 static S3_SERVER: LazyLock<S3> = LazyLock::new(S3::start);
 static POSTGRES: LazyLock<Postgres> = LazyLock::new(|| Postgres::start_with(&[("max_connections", "200")]));
 
-/// A world of its own: a database, a bucket, and a way to that which can fail.
-pub(crate) struct World {
+/// A database, a bucket, and a proxy to the bucket that can fail.
+pub(crate) struct TestSite {
     pub(crate) folder: TempDir,
     pub(crate) database: String,
     pub(crate) bucket: String,
     pub(crate) proxy: Proxy,
 }
 
-impl World {
+impl TestSite {
     pub(crate) fn on_sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = format!("sqlite:{}", folder.path().join("paste.db").display());
@@ -57,7 +57,7 @@ impl World {
         self.database.starts_with("postgres")
     }
 
-    /// A process on it.
+    /// Starts a process of the site.
     pub(crate) fn start(&self, flags: &[&str]) -> Process {
         Process::start(self.command(flags))
     }
@@ -73,9 +73,9 @@ impl World {
         command
     }
 
-    /// The same way to the same bucket, for a site inside this process.
+    /// The same bucket through the same proxy, for a site in this process.
     pub(crate) fn objects_in_process(&self) -> Objects {
-        // The first one counts, whichever test it is in.
+        // The process installs the provider once. A later call fails and changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let store = AmazonS3Builder::new()
             .with_endpoint(format!("http://{}", self.proxy.address()))
@@ -86,10 +86,10 @@ impl World {
             .with_bucket_name(&self.bucket)
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             .build();
-        Objects::on(Arc::new(store.unwrap()), &format!("s3://{}", self.bucket), Duration::from_secs(8))
+        Objects::new(Arc::new(store.unwrap()), &format!("s3://{}", self.bucket), Duration::from_secs(8))
     }
 
-    /// Runs a statement of the test's own, in the words of either database; a number of rows or the number it reads.
+    /// Runs a statement on either database. Returns the number of rows, or the number that it reads.
     pub(crate) async fn sql(&self, sql: &str) -> i64 {
         if let Some(file) = self.database.strip_prefix("sqlite:") {
             return sqlite(Path::new(file), sql);
@@ -103,33 +103,33 @@ impl World {
         client.execute(sql, &[]).await.unwrap() as i64
     }
 
-    /// Waits until a statement reads a number.
-    pub(crate) async fn until(&self, sql: &str, expected: i64) {
-        let waited = tokio::time::timeout(SOON, async {
+    /// Waits until a statement returns this number.
+    pub(crate) async fn wait_for_count(&self, sql: &str, expected: i64) {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             while self.sql(sql).await != expected {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
         let read = self.sql(sql).await;
-        waited.await.unwrap_or_else(|_| panic!("{sql} reads {read}, not {expected}"));
+        waited.await.unwrap_or_else(|_| panic!("{sql} returned {read}, not {expected}"));
     }
 
-    /// How many objects are in the bucket.
+    /// The number of objects in the bucket.
     pub(crate) async fn objects(&self) -> usize {
         let s3 = Client::new(&format!("http://{}", S3_SERVER.address()));
         let list = s3.get(&format!("/{}?list-type=2&max-keys=1000", self.bucket)).await;
         String::from_utf8_lossy(&list.body).matches("<Key>").count()
     }
 
-    /// Waits until so many objects are in the bucket.
-    pub(crate) async fn until_objects(&self, expected: usize) {
-        let waited = tokio::time::timeout(SOON, async {
+    /// Waits until the bucket has this many objects.
+    pub(crate) async fn wait_for_objects(&self, expected: usize) {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             while self.objects().await != expected {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
         let count = self.objects().await;
-        waited.await.unwrap_or_else(|_| panic!("{count} objects are there, not {expected}"));
+        waited.await.unwrap_or_else(|_| panic!("the bucket has {count} objects, not {expected}"));
     }
 }
 
@@ -142,7 +142,7 @@ fn sqlite(file: &Path, sql: &str) -> i64 {
     connection.execute(sql, ()).unwrap() as i64
 }
 
-/// A process of the site; it is killed with this value.
+/// A process of the site. Dropping this kills it.
 pub(crate) struct Process {
     child: Child,
     pub(crate) url: String,
@@ -152,13 +152,13 @@ impl Process {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = lines.next().expect("it says where it listens").unwrap();
+        let line = lines.next().expect("the process prints its address").unwrap();
         let url = line.split(' ').find(|word| word.starts_with("http://")).unwrap_or_default().to_owned();
         Self { child, url }
     }
 
     pub(crate) fn client(&self) -> Client {
-        assert!(!self.url.is_empty(), "this process has no app in it");
+        assert!(!self.url.is_empty(), "this process does not have the role app");
         Client::new(&self.url)
     }
 
@@ -175,22 +175,22 @@ impl Drop for Process {
     }
 }
 
-/// Text that no other test pastes.
-pub(crate) fn text(about: &str) -> String {
-    format!("{about} {:032x} \u{1F980}\n", fastrand::u128(..))
+/// A unique text.
+pub(crate) fn text(label: &str) -> String {
+    format!("{label} {:032x} \u{1F980}\n", fastrand::u128(..))
 }
 
-/// Each test for both databases.
-macro_rules! on_both {
+/// Defines each test for both databases.
+macro_rules! on_both_databases {
     ($($name:ident),* $(,)?) => {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() { super::$name(crate::stage::World::on_sqlite()).await; })*
+            async fn $name() { super::$name(crate::setup::TestSite::on_sqlite()).await; })*
         }
         mod on_postgres {
             $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() { super::$name(crate::stage::World::on_postgres()).await; })*
+            async fn $name() { super::$name(crate::setup::TestSite::on_postgres()).await; })*
         }
     };
 }
-pub(crate) use on_both;
+pub(crate) use on_both_databases;

@@ -1,91 +1,92 @@
-//! Sweeping: what is stale goes, in batches, with its blobs, however many sweep.
+//! Sweeping: stale pastes are removed in batches with their blobs, by any number of sweepers.
 
 use std::sync::Arc;
 
 use clap::Parser as _;
 use paste::arguments::Arguments;
 use paste::code::Code;
-use paste::database::Stale;
-use paste::read::Readable;
+use paste::database::StalePastes;
+use paste::read::ContentBytes;
 use paste::site::Site;
 use paste::sweep::Sweep;
 use redrive::JobId;
 use serde_json::json;
 
-use crate::stage::{SOON, UNUSED_BLOBS, World, on_both, text};
+use crate::setup::{TIMEOUT, TestSite, UNUSED_BLOBS, on_both_databases, text};
 
-on_both!(what_is_stale_goes_with_its_blobs);
+on_both_databases!(stale_pastes_are_removed_with_their_blobs);
 
-/// More than a batch.
+/// The number of pastes, which is more than a batch.
 const PASTES: usize = 130;
 
-async fn what_is_stale_goes_with_its_blobs(world: World) {
-    let mut site = world.start(&[]);
+async fn stale_pastes_are_removed_with_their_blobs(test_site: TestSite) {
+    let mut site = test_site.start(&[]);
     let client = site.client();
     let shared = text("shared by all");
-    let mut made = Vec::new();
+    let mut pastes = Vec::new();
     for number in 0..PASTES {
-        // Some share a blob, some have their own.
+        // A third of the pastes share a blob. The others have their own.
         let content = if number % 3 == 0 { shared.clone() } else { text("own") };
-        made.push(client.paste(&content).await);
+        pastes.push(client.paste(&content).await);
     }
-    for paste in &made {
-        assert_eq!(client.ended(&paste.code, SOON).await, 200);
+    for paste in &pastes {
+        assert_eq!(client.final_status(&paste.code, TIMEOUT).await, 200);
     }
     let kept = client.post(&json!({"content": shared, "expiryDays": 30, "customAlias": "kept"})).await;
     assert_eq!(kept.number(), 201);
     let failed =
         client.post(&json!({"content": text("failed"), "expiryDays": 30, "customAlias": "failed"})).await;
     assert_eq!(failed.number(), 201);
-    assert_eq!(client.ended("failed", SOON).await, 200);
-    world.sql("UPDATE pastes SET status = 'FAILED' WHERE code = 'failed'").await;
-    world.sql("UPDATE pastes SET expires_at = created_at WHERE code NOT IN ('kept', 'failed')").await;
+    assert_eq!(client.final_status("failed", TIMEOUT).await, 200);
+    test_site.sql("UPDATE pastes SET status = 'FAILED' WHERE code = 'failed'").await;
+    test_site.sql("UPDATE pastes SET expires_at = created_at WHERE code NOT IN ('kept', 'failed')").await;
     site.kill();
 
-    let sweepers = Sweepers::open(&world).await;
-    let swept = sweepers.sweep(Stale::Expired).await;
-    assert_eq!(swept, PASTES as u64, "each once, whoever it was");
-    assert_eq!(world.sql("SELECT count(*) FROM pastes").await, 2);
-    world.until("SELECT count(*) FROM blobs", 2).await;
-    world.until_objects(2).await;
-    assert_eq!(sweepers.sweep(Stale::Failed).await, 0, "it failed a moment ago");
-    let yesterday = if world.is_postgres() { "interval '25 hours'" } else { "90000000" };
+    let sweepers = Sweepers::open(&test_site).await;
+    let swept = sweepers.sweep(StalePastes::Expired).await;
+    assert_eq!(swept, PASTES as u64, "the two sweeps together must remove each paste once");
+    assert_eq!(test_site.sql("SELECT count(*) FROM pastes").await, 2);
+    test_site.wait_for_count("SELECT count(*) FROM blobs", 2).await;
+    test_site.wait_for_objects(2).await;
+    assert_eq!(sweepers.sweep(StalePastes::Failed).await, 0, "a paste that failed just now is kept");
+    let yesterday = if test_site.is_postgres() { "interval '25 hours'" } else { "90000000" };
     let age =
         format!("UPDATE pastes SET created_at = created_at - {yesterday} WHERE code IN ('failed', 'kept')");
-    world.sql(&age).await;
-    assert_eq!(sweepers.sweep(Stale::Failed).await, 1);
-    world.until("SELECT count(*) FROM blobs", 1).await;
-    world.until_objects(1).await;
+    test_site.sql(&age).await;
+    assert_eq!(sweepers.sweep(StalePastes::Failed).await, 1);
+    test_site.wait_for_count("SELECT count(*) FROM blobs", 1).await;
+    test_site.wait_for_objects(1).await;
     let kept = sweepers.nodes[0].database.find(&Code::parse("kept").unwrap()).await.unwrap().unwrap();
-    let Ok(Readable::Whole(content)) = sweepers.nodes[0].read(&kept.blob).await else {
-        panic!("it cannot be read")
+    let Ok(ContentBytes::Whole(content)) = sweepers.nodes[0].read(&kept.blob).await else {
+        panic!("the content cannot be read")
     };
     assert_eq!(content, shared.as_bytes());
 }
 
-/// Nodes that sweep: two on Postgres, one on SQLite, which runs two sweeps at once all the same.
+/// The sweeping nodes: two on Postgres, and one on SQLite, which also runs two sweeps at once.
 struct Sweepers<'a> {
-    world: &'a World,
+    test_site: &'a TestSite,
     arguments: Arguments,
     nodes: Vec<Arc<Site>>,
 }
 
 impl<'a> Sweepers<'a> {
-    async fn open(world: &'a World) -> Self {
-        let count = if world.is_postgres() { 2 } else { 1 };
-        let unused = format!("file:{}", world.folder.path().join("unused").display());
-        let arguments = Arguments::parse_from(["paste", "--database", &world.database, "--objects", &unused]);
+    async fn open(test_site: &'a TestSite) -> Self {
+        let count = if test_site.is_postgres() { 2 } else { 1 };
+        let unused = format!("file:{}", test_site.folder.path().join("unused").display());
+        let arguments =
+            Arguments::parse_from(["paste", "--database", &test_site.database, "--objects", &unused]);
         let mut nodes: Vec<Arc<Site>> = Vec::new();
         for _ in 0..count {
             let mut site = Arc::into_inner(Site::open(&arguments).await.unwrap()).unwrap();
-            site.objects = world.objects_in_process();
+            site.objects = test_site.objects_in_process();
             nodes.push(Arc::new(site));
         }
-        Self { world, arguments, nodes }
+        Self { test_site, arguments, nodes }
     }
 
-    /// Sweeps twice at once, and waits until every blob without pastes is gone; says how many pastes are.
-    async fn sweep(&self, what: Stale) -> u64 {
+    /// Runs two sweeps at once, and waits until every blob without pastes is removed. Returns the number of removed pastes.
+    async fn sweep(&self, what: StalePastes) -> u64 {
         let redrive = &self.nodes[0].redrive;
         let mut jobs: Vec<JobId> = Vec::new();
         for _ in 0..2 {
@@ -96,7 +97,7 @@ impl<'a> Sweepers<'a> {
             for job in &jobs {
                 swept += redrive.result::<Sweep>(*job).await.unwrap();
             }
-            self.world.until(UNUSED_BLOBS, 0).await;
+            self.test_site.wait_for_count(UNUSED_BLOBS, 0).await;
             swept
         };
         let work = |site: &Arc<Site>| {
@@ -105,7 +106,7 @@ impl<'a> Sweepers<'a> {
         tokio::select! {
             swept = done => swept,
             ended = futures_util::future::join_all(self.nodes.iter().map(work)) => {
-                panic!("workers do not end by themselves: {ended:?}")
+                panic!("a worker ended before the sweeps: {ended:?}")
             }
         }
     }

@@ -1,0 +1,45 @@
+-- Blobs, which pastes with the same content share, and contents that wait for their upload.
+
+-- name: live_blob
+-- Finds the blob that new pastes with this content share: one that is uploading or stored. There is at most one.
+SELECT id FROM blobs WHERE sha256 = ?1 AND state IN ('uploading', 'stored');
+
+-- name: blob_state
+-- Reads the state of a blob. There is one writer, so the state cannot change until the transaction ends.
+SELECT state FROM blobs WHERE id = ?1;
+
+-- name: blob_used
+-- Whether any paste has this blob.
+SELECT EXISTS (SELECT 1 FROM pastes WHERE blob = ?1);
+
+-- name: find_blob
+-- Reads a blob in any state.
+SELECT sha256, size FROM blobs WHERE id = ?1;
+
+-- name: insert_blob
+-- Adds a blob for a content, with an object name that no other blob has.
+INSERT INTO blobs (id, sha256, size, state) VALUES (?1, ?2, ?3, 'uploading');
+
+-- name: end_blob
+-- Ends an upload. Does nothing if the upload has already ended.
+UPDATE blobs SET state = ?2, s3_url = ?3 WHERE id = ?1 AND state = 'uploading';
+
+-- name: condemn_blob
+-- Marks a blob for removal. From then on no paste can share it.
+UPDATE blobs SET state = 'removing' WHERE id = ?1;
+
+-- name: forget_blob
+-- Removes the row of a blob after its object. If a crash happens in between, the row remains and the removal continues.
+DELETE FROM blobs WHERE id = ?1 AND state = 'removing';
+
+-- name: insert_part
+-- Adds a part of a content that waits for its upload.
+INSERT INTO contents (blob, part, bytes) VALUES (?1, ?2, ?3);
+
+-- name: find_part
+-- Reads a part of a content that waits for its upload.
+SELECT bytes FROM contents WHERE blob = ?1 AND part = ?2;
+
+-- name: drop_content
+-- Removes a content after its upload has ended, with success or not.
+DELETE FROM contents WHERE blob = ?1;

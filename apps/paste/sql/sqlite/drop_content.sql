@@ -1,2 +1,0 @@
--- A content goes once its upload has ended, well or not.
-DELETE FROM contents WHERE blob = ?1
