@@ -1,4 +1,4 @@
-//! What all peer programs share: measured phases, and the one JSON line.
+//! The code that all peer programs share: the measured phases, and the JSON line that a program prints.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,21 +10,21 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// No phase runs longer than this, so a peer that stalls still yields a line.
+/// The longest time of a phase. A peer that stalls still prints a line.
 const PHASE_LIMIT: Duration = Duration::from_secs(120);
 /// Concurrent callers in the one-by-one phase.
 const CALLERS: usize = 64;
-/// Jobs handed over in one batch call.
+/// Jobs in one batch.
 const BATCH: usize = 1000;
 
-/// The version Cargo.lock pins, so that the line cannot claim another one.
+/// The version of a package in Cargo.lock, so that the report cannot name another one.
 pub fn locked_version(lock: &str, name: &str) -> Result<String> {
-    let at = format!("name = \"{name}\"\nversion = \"");
-    let rest = lock.split_once(&at).context("not in Cargo.lock")?.1;
+    let start = format!("name = \"{name}\"\nversion = \"");
+    let rest = lock.split_once(&start).context("not in Cargo.lock")?.1;
     Ok(rest.split('"').next().unwrap_or_default().to_owned())
 }
 
-/// The one line on stdout; the field order is the line's order.
+/// The line on stdout. Its fields have the order of this struct.
 #[derive(Serialize)]
 pub struct Report {
     pub peer: &'static str,
@@ -47,7 +47,7 @@ impl Report {
     }
 }
 
-/// What went wrong, for the note field; nothing wrong leaves the field out.
+/// The problems of a run, for the field `note`. Without problems, the report has no such field.
 #[derive(Default)]
 pub struct Notes(Vec<String>);
 
@@ -56,11 +56,11 @@ impl Notes {
         self.0.push(text);
     }
 
-    /// Tells of a phase that did not get everything done.
-    fn short(&mut self, phase: &str, done: usize, wanted: usize, why: Option<String>) {
-        if done < wanted {
-            let why = why.unwrap_or_else(|| "time limit".to_owned());
-            self.add(format!("{phase}: {done} of {wanted} ({why})"));
+    /// Adds a note if a phase has not done all its jobs.
+    fn check_complete(&mut self, phase: &str, done: usize, expected: usize, error: Option<String>) {
+        if done < expected {
+            let cause = error.unwrap_or_else(|| "time limit".to_owned());
+            self.add(format!("{phase}: {done} of {expected} ({cause})"));
         }
     }
 
@@ -69,7 +69,7 @@ impl Notes {
     }
 }
 
-/// What a phase got done, and in how long.
+/// The result of a phase: the number of done jobs, and the time.
 #[derive(Clone, Copy)]
 pub struct Phase {
     pub done: usize,
@@ -77,54 +77,54 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Jobs per second; None if nothing got done.
+    /// Jobs per second. `None` if no job was done.
     pub fn per_s(self) -> Option<f64> {
         (self.done > 0).then(|| round(self.done as f64 / self.took.as_secs_f64(), 1))
     }
 }
 
-/// How a peer is handed jobs.
+/// Enqueues jobs in a peer.
 pub trait Enqueue: Clone + Send + 'static {
     fn one(&mut self) -> impl Future<Output = Result<()>> + Send;
     fn batch(&mut self, size: usize) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Hands over `jobs` jobs in batches, from `callers` tasks at once.
+/// Enqueues `jobs` jobs in batches, from `callers` concurrent tasks.
 pub async fn enqueue_batches(
     peer: &impl Enqueue,
     callers: usize,
     jobs: usize,
     notes: &mut Notes,
 ) -> Result<Phase> {
-    let (phase, error) = enqueue(peer, Step { callers, size: BATCH }, jobs).await?;
-    notes.short("enqueue_batch", phase.done, jobs, error);
+    let (phase, error) = enqueue(peer, EnqueueLoad { callers, batch: BATCH }, jobs).await?;
+    notes.check_complete("enqueue_batch", phase.done, jobs, error);
     Ok(phase)
 }
 
-/// Hands over `jobs` jobs one call each, from many tasks at once.
+/// Enqueues `jobs` jobs with one call each, from many concurrent tasks.
 pub async fn enqueue_singles(peer: &impl Enqueue, jobs: usize, notes: &mut Notes) -> Result<Phase> {
-    let (phase, error) = enqueue(peer, Step { callers: CALLERS, size: 1 }, jobs).await?;
-    notes.short("enqueue_one_by_one", phase.done, jobs, error);
+    let (phase, error) = enqueue(peer, EnqueueLoad { callers: CALLERS, batch: 1 }, jobs).await?;
+    notes.check_complete("enqueue_one_by_one", phase.done, jobs, error);
     Ok(phase)
 }
 
-/// How many jobs the one-by-one phase adds.
+/// The number of jobs of the one-by-one phase.
 pub fn singles(jobs: usize) -> usize {
     jobs.min(20_000)
 }
 
-/// How jobs are handed over: how many at a time, from how many tasks.
+/// The number of concurrent tasks that enqueue, and of jobs in one call.
 #[derive(Clone, Copy)]
-struct Step {
+struct EnqueueLoad {
     callers: usize,
-    size: usize,
+    batch: usize,
 }
 
-async fn enqueue(peer: &impl Enqueue, step: Step, jobs: usize) -> Result<(Phase, Option<String>)> {
-    let tickets = Arc::new(AtomicUsize::new(0));
+async fn enqueue(peer: &impl Enqueue, load: EnqueueLoad, jobs: usize) -> Result<(Phase, Option<String>)> {
+    let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
-    let callers: Vec<_> = (0..step.callers)
-        .map(|_| tokio::spawn(add_share(peer.clone(), tickets.clone(), step.size, jobs, start)))
+    let callers: Vec<_> = (0..load.callers)
+        .map(|_| tokio::spawn(run_caller(peer.clone(), next.clone(), load.batch, jobs, start)))
         .collect();
     let (mut done, mut error) = (0, None);
     for caller in callers {
@@ -136,23 +136,24 @@ async fn enqueue(peer: &impl Enqueue, step: Step, jobs: usize) -> Result<(Phase,
     Ok((Phase { done, took }, error))
 }
 
-/// One caller's share: a failed call is told, and the caller goes on with the next ticket.
-async fn add_share(
+/// Enqueues batches until all callers together have enqueued all jobs. After a failed call, the caller continues with the next
+/// batch, and returns the error at the end.
+async fn run_caller(
     mut peer: impl Enqueue,
-    tickets: Arc<AtomicUsize>,
-    step: usize,
+    next: Arc<AtomicUsize>,
+    batch: usize,
     jobs: usize,
     start: Instant,
 ) -> (usize, Option<String>) {
     let (mut done, mut error) = (0, None);
     loop {
-        let at = tickets.fetch_add(step, Ordering::Relaxed);
-        if at >= jobs {
+        let first = next.fetch_add(batch, Ordering::Relaxed);
+        if first >= jobs {
             return (done, error);
         }
-        let size = step.min(jobs - at);
-        let call = async { if step == 1 { peer.one().await } else { peer.batch(size).await } };
-        match timeout(left(start), call).await {
+        let size = batch.min(jobs - first);
+        let call = async { if batch == 1 { peer.one().await } else { peer.batch(size).await } };
+        match timeout(time_left(start), call).await {
             Ok(Ok(())) => done += size,
             Ok(Err(e)) => error = Some(e.to_string()),
             Err(_) => return (done, error),
@@ -160,8 +161,8 @@ async fn add_share(
     }
 }
 
-/// Waits until the database has `jobs` done jobs. The database is asked once the handlers
-/// have run, and every few seconds for a peer that stalls: a count costs the peer time.
+/// Waits until the database has `jobs` done jobs. Counting slows the peer down, so this counts when all handlers have run, and every
+/// five seconds in case the peer stalls.
 pub async fn drain(
     jobs: usize,
     start: Instant,
@@ -169,24 +170,24 @@ pub async fn drain(
     mut done_in_db: impl AsyncFnMut() -> Result<usize>,
     notes: &mut Notes,
 ) -> Result<Phase> {
-    let mut next_look = Duration::from_secs(5);
+    let mut next_count = Duration::from_secs(5);
     loop {
         sleep(Duration::from_millis(2)).await;
-        if probe.ran() < jobs && start.elapsed() < next_look {
+        if probe.ran() < jobs && start.elapsed() < next_count {
             continue;
         }
         let done = done_in_db().await?;
         let took = start.elapsed();
         if done >= jobs || took >= PHASE_LIMIT {
-            notes.short("drain", done, jobs, None);
+            notes.check_complete("drain", done, jobs, None);
             return Ok(Phase { done, took });
         }
-        next_look = took + Duration::from_secs(5);
+        next_count = took + Duration::from_secs(5);
     }
 }
 
-/// Adds one job at a time to an idle worker, with pauses between; the sorted times from the
-/// call's return to the handler's start.
+/// Enqueues one job at a time for an idle worker, with pauses in between. Returns the sorted times from the return of the enqueue to the
+/// start of the handler.
 pub async fn pickups(
     peer: &impl Enqueue,
     probe: &Probe,
@@ -200,8 +201,8 @@ pub async fn pickups(
     let start = Instant::now();
     for pick in 0..picks {
         sleep(pause(pick, &pause_ms)).await;
-        let seen = probe.ran();
-        match timeout(left(start), peer.one()).await {
+        let ran_before = probe.ran();
+        match timeout(time_left(start), peer.one()).await {
             Ok(Ok(())) => {}
             Ok(Err(e)) => error = Some(e.to_string()),
             Err(_) => break,
@@ -210,15 +211,15 @@ pub async fn pickups(
         if error.is_some() {
             break;
         }
-        let Some(at) = probe.start_after(seen, left(start)).await else { break };
+        let Some(at) = probe.start_after(ran_before, time_left(start)).await else { break };
         waits.push(at.saturating_duration_since(added));
     }
-    notes.short("pickup", waits.len(), picks, error);
+    notes.check_complete("pickup", waits.len(), picks, error);
     waits.sort_unstable();
     waits
 }
 
-/// What the handler tells the measuring side.
+/// Records the starts of handlers for the measurement.
 pub struct Probe {
     ran: AtomicUsize,
     last: Mutex<Instant>,
@@ -231,7 +232,7 @@ impl Probe {
         Self { ran: AtomicUsize::new(0), last, wake: Notify::new() }
     }
 
-    /// The first thing a handler does.
+    /// Records the start of a handler. A handler calls this first.
     pub fn started(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.ran.fetch_add(1, Ordering::Release);
@@ -242,25 +243,24 @@ impl Probe {
         self.ran.load(Ordering::Acquire)
     }
 
-    /// When the run after the first `seen` ones started, or None once `limit` is over.
-    async fn start_after(&self, seen: usize, limit: Duration) -> Option<Instant> {
+    /// Waits for the start of the first handler after `ran_before` others. Returns `None` after `limit`.
+    async fn start_after(&self, ran_before: usize, limit: Duration) -> Option<Instant> {
         let end = Instant::now() + limit;
-        while self.ran() <= seen {
+        while self.ran() <= ran_before {
             let left = end.checked_duration_since(Instant::now())?;
-            // A permit left over from an earlier job only costs one more turn of the loop.
+            // A permit of an earlier job only causes one more iteration.
             timeout(left, self.wake.notified()).await.ok()?;
         }
         Some(*self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// What is left of a phase that began at `start`.
-fn left(start: Instant) -> Duration {
+/// The remaining time of a phase that began at `start`.
+fn time_left(start: Instant) -> Duration {
     PHASE_LIMIT.saturating_sub(start.elapsed())
 }
 
-/// The pause before a pickup: uneven, so as not to fall in step with a poll interval, and the
-/// same in every run.
+/// The pause before a pickup. The pauses differ, so that they do not synchronise with a poll interval, and are the same in every run.
 fn pause(pick: usize, ms: &Range<u64>) -> Duration {
     // The finaliser of splitmix64.
     let mut mix = (pick as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! What peers on Redis share beyond the phases: what the server says of itself.
+//! The code that the Redis peers share: the connection that checks the server and reads its settings.
 
 #[path = "phases_server.rs"]
 mod phases_server;
@@ -10,19 +10,19 @@ use redis::aio::MultiplexedConnection;
 
 pub use phases_server::{Args, Load, Peer, measure};
 
-/// A connection beside the peer's own, which asks the server.
+/// A connection that reads the state of the server.
 pub struct Reader(MultiplexedConnection);
 
 impl Reader {
-    /// Connects; the server must be empty.
+    /// Connects. Fails if the server is not empty.
     pub async fn open(url: &str) -> Result<Self> {
         let mut server = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         let keys: usize = redis::cmd("DBSIZE").query_async(&mut server).await?;
-        ensure!(keys == 0, "the server must be empty: leftovers would be drained as well");
+        ensure!(keys == 0, "the server must be empty, because existing jobs would be drained too");
         Ok(Self(server))
     }
 
-    /// How many members a set has.
+    /// The number of members of a set.
     pub async fn count(&self, set: &str) -> Result<usize> {
         Ok(redis::cmd("SCARD").arg(set).query_async(&mut self.0.clone()).await?)
     }
@@ -30,14 +30,14 @@ impl Reader {
 
 impl phases_server::Database for Reader {
     async fn durability(&self) -> Result<String> {
-        let mut ask = redis::cmd("CONFIG");
-        ask.arg("GET").arg(&["appendonly", "appendfsync"]);
-        let settings: BTreeMap<String, String> = ask.query_async(&mut self.0.clone()).await?;
-        let shown = |name: &str| settings.get(name).map_or("?", String::as_str).to_owned();
-        Ok(format!("appendonly {}, appendfsync {}", shown("appendonly"), shown("appendfsync")))
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg(&["appendonly", "appendfsync"]);
+        let settings: BTreeMap<String, String> = command.query_async(&mut self.0.clone()).await?;
+        let value = |name: &str| settings.get(name).map_or("?", String::as_str).to_owned();
+        Ok(format!("appendonly {}, appendfsync {}", value("appendonly"), value("appendfsync")))
     }
 
-    async fn settle_down(&self) -> Result<()> {
+    async fn refresh_statistics(&self) -> Result<()> {
         Ok(())
     }
 }

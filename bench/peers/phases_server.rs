@@ -1,5 +1,4 @@
-//! What peers on a database server share beyond the phases: their command line and the order of
-//! the phases.
+//! The code that the peers on a database server share: the command line, and the order of the phases.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,43 +9,45 @@ use tokio::time::sleep;
 
 use crate::phases::{self, Enqueue, Notes, Phase, Probe, Report};
 
-/// Pauses between pickups.
+/// The range of the pauses between pickups.
 const PAUSE_MS: Range<u64> = 20..120;
-/// Leftovers of the phases before pickup are waited for this long.
-const SETTLE_LIMIT: Duration = Duration::from_secs(120);
-/// A worker that was just started gets this long to listen before the first pickup.
+/// How long to wait for the remaining jobs of earlier phases before the pickups.
+const REMAINING_JOBS_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a new worker has to start listening before the first pickup.
 const LISTEN_WAIT: Duration = Duration::from_secs(1);
 
-/// A connection beside the peer's own, which asks the database.
+/// A connection that reads the state of the database and does not belong to the peer.
 pub trait Database {
-    /// What of the acknowledged survives a power cut, by the server's settings.
+    /// The settings of the server that decide which acknowledged writes survive a power failure.
     fn durability(&self) -> impl Future<Output = Result<String>>;
-    /// Does what the server would do by itself within a minute after a load.
-    fn settle_down(&self) -> impl Future<Output = Result<()>>;
+    /// Refreshes the statistics of the server, which it would do by itself within a minute after a load.
+    fn refresh_statistics(&self) -> impl Future<Output = Result<()>>;
 }
 
 /// A job queue on a database server.
 pub trait Peer: Enqueue {
-    /// What runs jobs until it is stopped.
+    /// Runs jobs until it is stopped.
     type Worker;
     type Database: Database;
 
     const NAME: &'static str;
-    /// How many connections enqueue batches at once.
+    /// The number of connections that enqueue batches at once.
     const BATCH_CALLERS: usize;
 
     fn settings() -> String;
     fn version() -> Result<String>;
     fn start(&self, load: Load, probe: &Arc<Probe>) -> impl Future<Output = Result<Self::Worker>>;
     fn stop(&self, worker: Self::Worker) -> impl Future<Output = Result<()>>;
-    /// How many of all `added` jobs the database has as done.
+    /// The number of the `added` jobs that are done in the database.
     fn done(&self, reader: &Self::Database, added: usize) -> impl Future<Output = Result<usize>>;
 }
 
-/// What a worker is started for.
+/// The load that a worker is configured for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Load {
+    /// Many due jobs.
     Backlog,
+    /// One job at a time.
     Idle,
 }
 
@@ -69,9 +70,9 @@ enum Part {
 impl Args {
     pub fn parse() -> Result<Self> {
         let (mut url, mut jobs, mut picks, mut only) = (None, None, 200, None);
-        let mut words = std::env::args().skip(1);
-        while let Some(flag) = words.next() {
-            let value = words.next().with_context(|| format!("{flag} needs a value"))?;
+        let mut arguments = std::env::args().skip(1);
+        while let Some(flag) = arguments.next() {
+            let value = arguments.next().with_context(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "--url" => url = Some(value),
                 "--jobs" => jobs = Some(value.parse().context("--jobs")?),
@@ -85,14 +86,14 @@ impl Args {
         Ok(Self { url, jobs, picks, only })
     }
 
-    fn wants(&self, part: Part) -> bool {
+    fn includes(&self, part: Part) -> bool {
         self.only.is_none_or(|only| only == part)
     }
 }
 
 impl Part {
-    fn parse(word: &str) -> Result<Self> {
-        match word {
+    fn parse(name: &str) -> Result<Self> {
+        match name {
             "enqueue" => Ok(Self::Enqueue),
             "drain" => Ok(Self::Drain),
             "pickup" => Ok(Self::Pickup),
@@ -101,27 +102,27 @@ impl Part {
     }
 }
 
-/// Runs the phases asked for and prints the line.
+/// Runs the phases that the arguments include, and prints the report.
 pub async fn measure<P: Peer>(args: &Args, peer: P, reader: P::Database) -> Result<()> {
     let mut run = Run { peer, reader, added: 0, notes: Notes::default() };
     let (mut batch, mut drained, mut singles) = (None, None, None);
-    if args.wants(Part::Enqueue) || args.wants(Part::Drain) {
+    if args.includes(Part::Enqueue) || args.includes(Part::Drain) {
         batch = Some(run.enqueue_batches(args.jobs).await?);
     }
-    if args.wants(Part::Drain) {
+    if args.includes(Part::Drain) {
         drained = Some(run.drain().await?);
     }
-    if args.wants(Part::Enqueue) {
+    if args.includes(Part::Enqueue) {
         singles = Some(run.enqueue_singles(phases::singles(args.jobs)).await?);
     }
-    let picks = if args.wants(Part::Pickup) { args.picks } else { 0 };
+    let picks = if args.includes(Part::Pickup) { args.picks } else { 0 };
     let waits = run.pickups(picks).await?;
     Report {
         peer: P::NAME,
         version: P::version()?,
         durability: run.reader.durability().await?,
         settings: P::settings(),
-        enqueue_batch_per_s: batch.filter(|_| args.wants(Part::Enqueue)).and_then(Phase::per_s),
+        enqueue_batch_per_s: batch.filter(|_| args.includes(Part::Enqueue)).and_then(Phase::per_s),
         enqueue_one_by_one_64_tasks_per_s: singles.and_then(Phase::per_s),
         drain_per_s: drained.and_then(Phase::per_s),
         pickup_p50_ms: phases::percentile_ms(&waits, 50.0),
@@ -134,7 +135,7 @@ pub async fn measure<P: Peer>(args: &Args, peer: P, reader: P::Database) -> Resu
 struct Run<P: Peer> {
     peer: P,
     reader: P::Database,
-    /// Jobs the peer took so far.
+    /// The number of jobs that were enqueued so far.
     added: usize,
     notes: Notes,
 }
@@ -164,7 +165,7 @@ impl<P: Peer> Run<P> {
     }
 
     async fn pickups(&mut self, picks: usize) -> Result<Vec<Duration>> {
-        if picks == 0 || !self.settle().await? {
+        if picks == 0 || !self.drain_remaining_jobs().await? {
             return Ok(Vec::new());
         }
         let probe = Arc::new(Probe::new());
@@ -175,21 +176,21 @@ impl<P: Peer> Run<P> {
         Ok(waits)
     }
 
-    /// Does what is left over from the phases before. False if it takes too long: the worker
-    /// is not idle then, and another job's start would be taken for the pickup.
-    async fn settle(&mut self) -> Result<bool> {
+    /// Drains the remaining jobs of earlier phases. Returns false if this takes too long: the worker would not be idle then, and the
+    /// start of another job would count as the pickup.
+    async fn drain_remaining_jobs(&mut self) -> Result<bool> {
         let start = Instant::now();
         let worker = self.peer.start(Load::Backlog, &Arc::new(Probe::new())).await?;
-        let mut settled = false;
-        while !settled && start.elapsed() < SETTLE_LIMIT {
+        let mut drained = false;
+        while !drained && start.elapsed() < REMAINING_JOBS_TIMEOUT {
             sleep(Duration::from_millis(100)).await;
-            settled = self.peer.done(&self.reader, self.added).await? >= self.added;
+            drained = self.peer.done(&self.reader, self.added).await? >= self.added;
         }
         self.peer.stop(worker).await?;
-        if !settled {
-            self.notes.add("pickup: left out, as jobs of the phases before were not done".to_owned());
+        if !drained {
+            self.notes.add("pickup: skipped, because jobs of earlier phases were not done".to_owned());
         }
-        self.reader.settle_down().await?;
-        Ok(settled)
+        self.reader.refresh_statistics().await?;
+        Ok(drained)
     }
 }

@@ -1,4 +1,4 @@
-//! What the SQLite peers share beyond the phases: their command line.
+//! The code that the SQLite peers share: the command line.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::phases::Phase;
 
-/// Pauses between pickups.
+/// The range of the pauses between pickups.
 pub const PAUSE_MS: std::ops::Range<u64> = 5..25;
-/// SQLite has one writer: more callers would only wait for each other.
+/// The number of callers that enqueue batches. SQLite has one writer, so more callers would wait for each other.
 pub const BATCH_CALLERS: usize = 1;
 
 /// The command line.
@@ -21,9 +21,9 @@ pub struct Args {
 impl Args {
     pub fn parse() -> Result<Self> {
         let (mut dir, mut jobs, mut picks) = (None, None, 200);
-        let mut words = std::env::args().skip(1);
-        while let Some(flag) = words.next() {
-            let value = words.next().with_context(|| format!("{flag} needs a value"))?;
+        let mut arguments = std::env::args().skip(1);
+        while let Some(flag) = arguments.next() {
+            let value = arguments.next().with_context(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "--dir" => dir = Some(PathBuf::from(value)),
                 "--jobs" => jobs = Some(value.parse().context("--jobs")?),
@@ -34,14 +34,14 @@ impl Args {
         let dir = dir.context("--dir is required")?;
         std::fs::create_dir_all(&dir)?;
         if std::fs::read_dir(&dir)?.next().is_some() {
-            bail!("--dir must be empty: leftovers would be drained as well");
+            bail!("--dir must be empty, because existing jobs would be drained too");
         }
         let jobs = jobs.context("--jobs is required")?;
         Ok(Self { dir, jobs, picks })
     }
 
-    /// How many pickups to measure: none while jobs are left, as the worker is not idle then
-    /// and another job's start would be taken for the pickup.
+    /// The number of pickups to measure. It is 0 if the drain was incomplete: the worker would not be idle then, and the start of
+    /// another job would count as the pickup.
     pub fn picks_after(&self, drained: Phase, jobs: usize) -> usize {
         if drained.done < jobs { 0 } else { self.picks }
     }

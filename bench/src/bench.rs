@@ -1,4 +1,4 @@
-//! Which measurements there are, and how large.
+//! The measurements of the SQLite store, and their sizes.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use crate::figures::Figure;
 use crate::peers::{self, Peer};
 use crate::{drain, enqueue, lag, pickup, retry, waiting};
 
-/// How much is measured.
+/// The size of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Jobs in each drain and enqueue.
@@ -22,46 +22,46 @@ pub struct Size {
 }
 
 impl Size {
-    /// What the bars are judged by.
+    /// The size by which the bars are judged.
     pub const FULL: Self = Self { jobs: 200_000, waiting: 5_000_000, picks: 400, seconds: 10, repeats: 5 };
-    /// What a newcomer waits for.
+    /// A short run.
     pub const QUICK: Self = Self { jobs: 50_000, waiting: 100_000, picks: 200, seconds: 3, repeats: 3 };
 }
 
-/// Every bar, measured in turn; `said` hears what is under way.
-pub fn all(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = engine(size, &mut said)?;
-    said("jobs waiting in the future");
+/// Measures every bar in turn. Calls `progress` with the name of each measurement.
+pub fn all(size: Size, mut progress: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = engine(size, &mut progress)?;
+    progress("jobs waiting in the future");
     figures.extend(waiting::figures(size.waiting, size.jobs, size.repeats)?);
     Ok(figures)
 }
 
-/// The bars that need no large backlog.
-pub fn engine(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
+/// Measures the bars that need no large backlog.
+pub fn engine(size: Size, mut progress: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
     let Size { jobs, picks, seconds, repeats, .. } = size;
     let mut figures = Vec::new();
-    said("drain");
+    progress("drain");
     figures.push(drain::figure(jobs, repeats)?);
-    said("enqueue in batches");
+    progress("enqueue in batches");
     figures.push(enqueue::batches(jobs, repeats)?);
-    said("enqueue one at a time");
+    progress("enqueue one at a time");
     figures.push(enqueue::singles(jobs / 2, repeats)?);
-    said("idle pick-up");
+    progress("idle pick-up");
     figures.push(pickup::figure(picks, repeats)?);
-    said("start lag");
+    progress("start lag");
     figures.push(lag::figure(seconds, repeats)?);
-    said("retry()");
+    progress("retry()");
     figures.push(retry::figure(2_000_000, repeats)?);
     Ok(figures)
 }
 
-/// The peers' programs in turn, with our own figures in the same form.
+/// Runs the programs of the peers in turn, and measures redrive in the same form.
 pub fn peers(
     programs: &[PathBuf],
     size: Size,
-    mut said: impl FnMut(&str),
+    mut progress: impl FnMut(&str),
 ) -> anyhow::Result<(Peer, Vec<Peer>)> {
-    said("redrive beside its peers");
+    progress("redrive and its peers");
     let delays = pickup::delays_ms(size.picks)?;
     let ours = Peer {
         peer: "redrive".to_owned(),
@@ -71,13 +71,13 @@ pub fn peers(
         enqueue_batch_per_s: Some(enqueue::batch_rate(size.jobs)?),
         enqueue_one_by_one_64_tasks_per_s: Some(enqueue::single_rate(size.jobs / 2)?),
         drain_per_s: Some(drain::rate(size.jobs)?),
-        pickup_p50_ms: Some(delays.at(0.5)),
-        pickup_p99_ms: Some(delays.at(0.99)),
+        pickup_p50_ms: Some(delays.quantile(0.5)),
+        pickup_p99_ms: Some(delays.quantile(0.99)),
         note: None,
     };
     let mut measured = Vec::new();
     for program in programs {
-        said(&program.display().to_string());
+        progress(&program.display().to_string());
         measured.push(peers::run(program, size.jobs, size.picks)?);
     }
     Ok((ours, measured))

@@ -1,4 +1,4 @@
-//! Ours and each peer in turn, in the same rounds, on fresh servers.
+//! Measures redrive and each peer in turn, in the same rounds, on new servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,31 +8,31 @@ use anyhow::Context as _;
 use crate::figures::{Bar, Figure, Samples};
 use crate::peers::Peer;
 
-/// Ours, and what each peer did in the same rounds.
-pub(crate) struct Rows {
+/// The figures of redrive and of each peer from the same rounds.
+pub(crate) struct Comparison {
     pub(crate) ours: Samples,
     pub(crate) peers: Vec<(String, Samples)>,
 }
 
-impl Rows {
-    /// A line for each peer.
+impl Comparison {
+    /// A line of the table for each peer.
     pub(crate) fn against(
         &self,
         name: &str,
         unit: &'static str,
         bar: impl Fn(&str) -> Option<Bar>,
     ) -> Vec<Figure> {
-        let one = |(peer, rates): &(String, Samples)| {
+        let figure = |(peer, rates): &(String, Samples)| {
             let bar = bar(peer.split(' ').next().unwrap_or_default());
             figure(name, unit, &self.ours, Some((peer.clone(), rates.clone())), bar)
         };
-        self.peers.iter().map(one).collect()
+        self.peers.iter().map(figure).collect()
     }
 }
 
-/// Measures as often as asked for; each peer's program gets a server of its own by its address.
-#[expect(clippy::too_many_arguments, reason = "what differs between two stores, once")]
-pub(crate) fn beside<S>(
+/// Measures `repeats` times. Each run of a peer gets a new server, whose address the program receives.
+#[expect(clippy::too_many_arguments, reason = "everything that differs between two stores")]
+pub(crate) fn measure_with_peers<S>(
     repeats: usize,
     peers: &[PathBuf],
     part: &str,
@@ -41,20 +41,20 @@ pub(crate) fn beside<S>(
     address: impl Fn(&S) -> String,
     ours: impl Fn() -> anyhow::Result<f64>,
     theirs: impl Fn(&Peer) -> Option<f64>,
-) -> anyhow::Result<Rows> {
-    let mut mine = Vec::new();
-    let mut others: Vec<(String, Vec<f64>)> = vec![(String::new(), Vec::new()); peers.len()];
+) -> anyhow::Result<Comparison> {
+    let mut our_values = Vec::new();
+    let mut peer_values: Vec<(String, Vec<f64>)> = vec![(String::new(), Vec::new()); peers.len()];
     for _ in 0..repeats {
-        mine.push(ours()?);
-        for (program, (name, rates)) in peers.iter().zip(&mut others) {
+        our_values.push(ours()?);
+        for (program, (name, values)) in peers.iter().zip(&mut peer_values) {
             let server = server();
-            let peer = ask(program, &address(&server), part, size)?;
-            rates.push(theirs(&peer).unwrap_or(f64::NAN));
+            let peer = run_peer(program, &address(&server), part, size)?;
+            values.push(theirs(&peer).unwrap_or(f64::NAN));
             *name = format!("{} {}", peer.peer, peer.version);
         }
     }
-    let peers = others.into_iter().map(|(name, rates)| (name, Samples::of(rates))).collect();
-    Ok(Rows { ours: Samples::of(mine), peers })
+    let peers = peer_values.into_iter().map(|(name, values)| (name, Samples::of(values))).collect();
+    Ok(Comparison { ours: Samples::of(our_values), peers })
 }
 
 /// A line of the table.
@@ -69,14 +69,14 @@ pub(crate) fn figure(
 }
 
 /// Runs a peer's program for one part.
-fn ask(program: &Path, address: &str, part: &str, size: &[(&str, usize)]) -> anyhow::Result<Peer> {
+fn run_peer(program: &Path, address: &str, part: &str, size: &[(&str, usize)]) -> anyhow::Result<Peer> {
     let mut command = Command::new(program);
     command.args(["--url", address, "--only", part]);
     for (name, number) in size {
         command.arg(name).arg(number.to_string());
     }
     let output = command.stderr(std::process::Stdio::inherit()).output();
-    let output = output.with_context(|| format!("{} does not start", program.display()))?;
+    let output = output.with_context(|| format!("cannot start {}", program.display()))?;
     anyhow::ensure!(output.status.success(), "{} failed", program.display());
     serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{} printed no figures", program.display()))

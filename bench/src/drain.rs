@@ -1,4 +1,4 @@
-//! How fast a worker claims, runs and settles jobs that do nothing.
+//! Measures how fast a worker claims, runs and settles no-op jobs.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use redrive_core::store::Backend;
 use redrive_worker::Settings;
 
 use crate::figures::{Bar, Figure, Samples};
-use crate::{probe, scene};
+use crate::{probe, setup};
 
-/// Attempts at once while draining: enough that claims and settlements go in full batches.
+/// Attempts at once, enough for full batches of claims and settlements.
 pub const CONCURRENCY: usize = 4000;
 
-/// The engine against the raw loop.
+/// Compares the engine with a raw loop.
 pub fn figure(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
@@ -30,15 +30,15 @@ pub fn figure(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
 
 /// Jobs per second through the engine.
 pub fn rate(jobs: usize) -> anyhow::Result<f64> {
-    let folder = scene::folder()?;
-    scene::block_on(async {
-        let (store, policy) = scene::open(folder.path()).await?;
-        scene::fill(&store, &policy, jobs, Start::Now).await?;
+    let folder = setup::folder()?;
+    setup::block_on(async {
+        let (store, policy) = setup::open(folder.path()).await?;
+        setup::fill(&store, &policy, jobs, Start::Now).await?;
         drain(&store, jobs, 0).await
     })
 }
 
-/// Drains `jobs` due jobs where `before` have succeeded already; the rate in jobs per second.
+/// Drains `jobs` due jobs in a store where `before` jobs have succeeded already. Returns jobs per second.
 pub async fn drain<S: Backend + Clone + 'static>(
     store: &S,
     jobs: usize,
@@ -46,8 +46,8 @@ pub async fn drain<S: Backend + Clone + 'static>(
 ) -> anyhow::Result<f64> {
     let settings = Settings::default().with_concurrency(CONCURRENCY);
     let started = Instant::now();
-    let (stop, task) = scene::work(store, settings, |_| {})?;
-    scene::until_succeeded(store, (before + jobs) as u64).await?;
+    let (stop, task) = setup::work(store, settings, |_| {})?;
+    setup::until_succeeded(store, (before + jobs) as u64).await?;
     let rate = jobs as f64 / started.elapsed().as_secs_f64();
     stop.cancel();
     task.await??;
@@ -55,9 +55,9 @@ pub async fn drain<S: Backend + Clone + 'static>(
 }
 
 fn raw_rate(jobs: usize) -> anyhow::Result<f64> {
-    let folder = scene::folder()?;
+    let folder = setup::folder()?;
     let mut conn = probe::open(&folder.path().join("raw.db"))?;
-    probe::fill(&mut conn, jobs, scene::PAYLOAD)?;
+    probe::fill(&mut conn, jobs, setup::PAYLOAD)?;
     let started = Instant::now();
     let drained = probe::drain(&mut conn)?;
     anyhow::ensure!(drained == jobs, "the probe drained {drained} of {jobs}");

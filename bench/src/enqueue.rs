@@ -1,20 +1,20 @@
-//! How fast jobs get in: in batches, and one at a time from many tasks that share commits.
+//! Measures enqueues: in batches, and one at a time from many tasks that share commits.
 
 use std::time::Instant;
 
 use redrive_core::{PolicyRef, Start, Store};
 
 use crate::figures::{Bar, Figure, Samples};
-use crate::{probe, scene};
+use crate::{probe, setup};
 
 /// Tasks that enqueue at the same time.
 const TASKS: usize = 64;
 
-/// Batches of a thousand, against raw inserts of the same row.
+/// Compares batches of a thousand with raw inserts of the same row.
 pub fn batches(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        raw.push(raw_rate(jobs, scene::BATCH)?);
+        raw.push(raw_rate(jobs, setup::BATCH)?);
         ours.push(batch_rate(jobs)?);
     }
     Ok(Figure {
@@ -26,7 +26,7 @@ pub fn batches(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
     })
 }
 
-/// One at a time from 64 tasks, against one commit for each.
+/// Compares single enqueues from 64 tasks with one commit for each job.
 pub fn singles(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
@@ -44,26 +44,26 @@ pub fn singles(jobs: usize, repeats: usize) -> anyhow::Result<Figure> {
 
 /// Jobs per second in full batches.
 pub fn batch_rate(jobs: usize) -> anyhow::Result<f64> {
-    let folder = scene::folder()?;
-    scene::block_on(async {
-        let (store, policy) = scene::open(folder.path()).await?;
+    let folder = setup::folder()?;
+    setup::block_on(async {
+        let (store, policy) = setup::open(folder.path()).await?;
         let started = Instant::now();
-        scene::fill(&store, &policy, jobs, Start::Now).await?;
+        setup::fill(&store, &policy, jobs, Start::Now).await?;
         Ok(jobs as f64 / started.elapsed().as_secs_f64())
     })
 }
 
 /// Jobs per second one call at a time from each of 64 tasks.
 pub fn single_rate(jobs: usize) -> anyhow::Result<f64> {
-    let folder = scene::folder()?;
-    scene::block_on(async {
-        let (store, policy) = scene::open(folder.path()).await?;
-        singly(&store, &policy, jobs).await
+    let folder = setup::folder()?;
+    setup::block_on(async {
+        let (store, policy) = setup::open(folder.path()).await?;
+        enqueue_singly(&store, &policy, jobs).await
     })
 }
 
-/// Enqueues one job a call from each of 64 tasks; the rate in jobs per second.
-pub async fn singly<S: Store + Clone + 'static>(
+/// Enqueues one job per call from each of 64 tasks. Returns jobs per second.
+pub async fn enqueue_singly<S: Store + Clone + 'static>(
     store: &S,
     policy: &PolicyRef,
     jobs: usize,
@@ -74,7 +74,7 @@ pub async fn singly<S: Store + Clone + 'static>(
         let (store, policy) = (store.clone(), policy.clone());
         tasks.spawn(async move {
             for _ in 0..jobs / TASKS {
-                store.enqueue(vec![scene::job(&policy, Start::Now)?]).await?;
+                store.enqueue(vec![setup::job(&policy, Start::Now)?]).await?;
             }
             anyhow::Ok(())
         });
@@ -86,12 +86,12 @@ pub async fn singly<S: Store + Clone + 'static>(
 }
 
 fn raw_rate(jobs: usize, batch: usize) -> anyhow::Result<f64> {
-    let folder = scene::folder()?;
+    let folder = setup::folder()?;
     let path = folder.path().join("redrive.db");
-    // The engine makes its own tables; the probe then writes the same row into them without the engine.
-    scene::block_on(async { scene::open(folder.path()).await.map(drop) })?;
+    // The engine creates its tables. The probe then writes the same rows without the engine.
+    setup::block_on(async { setup::open(folder.path()).await.map(drop) })?;
     let mut conn = probe::open(&path)?;
     let started = Instant::now();
-    probe::insert_same_row(&mut conn, jobs, batch, scene::PAYLOAD)?;
+    probe::insert_same_row(&mut conn, jobs, batch, setup::PAYLOAD)?;
     Ok(jobs as f64 / started.elapsed().as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! How soon a fan-out ends after its first failure, and how many of its children have run by then.
+//! Measures how soon a fan-out ends after its first failure, and how many of its children have run by then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 /// Children of the fan-out.
 pub const CHILDREN: u32 = 2_000;
 /// Attempts at once.
-pub const AT_ONCE: usize = 64;
-/// The child that is rejected at once.
-const REJECTED: u32 = 3;
-/// How long each of the others takes, as a call to a service would.
-pub const CHILD_TAKES: Duration = Duration::from_millis(100);
+pub const CONCURRENCY: usize = 64;
+/// The number of the child that is rejected at once.
+const REJECTED_CHILD: u32 = 3;
+/// How long each of the other children takes, like a call to a service.
+pub const CHILD_DURATION: Duration = Duration::from_millis(100);
 
 #[derive(Serialize, Deserialize)]
 struct Parent {}
@@ -36,53 +36,53 @@ impl Task for Child {
     type Output = ();
 }
 
-/// What one fan-out came to.
+/// The result of one fan-out.
 #[derive(Debug, Clone, Copy)]
-pub struct Outcome {
-    /// From the rejection to the parent's end as the store has it.
+pub struct FanOutResult {
+    /// From the rejection of the child to the end of the parent in the store.
     pub took: Duration,
     /// Children that were started.
     pub ran: u32,
 }
 
-/// Runs one fan-out of which a child is rejected at once.
-pub async fn measure(store: Arc<dyn Backend>) -> anyhow::Result<Outcome> {
+/// Runs one fan-out with a child that is rejected at once.
+pub async fn measure(store: Arc<dyn Backend>) -> anyhow::Result<FanOutResult> {
     let redrive = Redrive::on(store);
     let (ran, rejected_at, ended) =
         (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
     let ended_at = Arc::new(Mutex::new(None));
     redrive.enqueue(Parent {}).await?;
-    let (counted, noted) = (ran.clone(), rejected_at.clone());
-    let (at, tell) = (ended_at.clone(), ended.clone());
+    let (handler_ran, handler_rejected_at) = (ran.clone(), rejected_at.clone());
+    let (event_ended_at, event_ended) = (ended_at.clone(), ended.clone());
     let worker =
         redrive
             .worker()
-            .settings(Settings::default().with_concurrency(AT_ONCE))
+            .settings(Settings::default().with_concurrency(CONCURRENCY))
             .on(|_: Parent, cx: Context| async move {
                 cx.fan_out((0..CHILDREN).map(|n| Child { n })).await.map(drop)
             })
             .on(move |child: Child, _: Context| {
-                counted.fetch_add(1, Ordering::SeqCst);
-                if child.n == REJECTED {
-                    set(&noted, Instant::now());
+                handler_ran.fetch_add(1, Ordering::SeqCst);
+                if child.n == REJECTED_CHILD {
+                    set(&handler_rejected_at, Instant::now());
                 }
                 async move {
-                    if child.n == REJECTED {
+                    if child.n == REJECTED_CHILD {
                         return Err(JobError::reject("rejected"));
                     }
-                    tokio::time::sleep(CHILD_TAKES).await;
+                    tokio::time::sleep(CHILD_DURATION).await;
                     Ok(())
                 }
             })
             .on_event(move |event| {
                 if matches!(event, Event::Dead { job, .. } if job.kind.as_str() == Parent::KIND) {
-                    set(&at, Instant::now());
-                    tell.notify_one();
+                    set(&event_ended_at, Instant::now());
+                    event_ended.notify_one();
                 }
             });
     tokio::time::timeout(Duration::from_secs(60), worker.run_until(ended.notified())).await??;
     let took = get(&ended_at)?.saturating_duration_since(get(&rejected_at)?);
-    Ok(Outcome { took, ran: ran.load(Ordering::SeqCst) })
+    Ok(FanOutResult { took, ran: ran.load(Ordering::SeqCst) })
 }
 
 fn set(slot: &Mutex<Option<Instant>>, at: Instant) {

@@ -1,4 +1,4 @@
-//! Figures with their spread, the bars they are held against, and the table and JSON that show them.
+//! Figures with their spread and their bars, as a table and as JSON.
 
 use std::fmt::Write as _;
 
@@ -19,12 +19,12 @@ impl Samples {
         Self(values.into_iter().collect())
     }
 
-    /// Each of them, in the order they were made.
+    /// The measurements in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many there are.
+    /// The number of measurements.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -34,26 +34,26 @@ impl Samples {
         self.0.is_empty()
     }
 
-    /// The middle one.
+    /// The measurement in the middle.
     pub fn median(&self) -> f64 {
-        self.at(0.5)
+        self.quantile(0.5)
     }
 
-    /// The one at a share of all, from the smallest at 0 to the largest at 1.
-    pub fn at(&self, share: f64) -> f64 {
+    /// The measurement at this quantile: 0 is the smallest, 1 the largest.
+    pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().saturating_sub(1);
         sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
     }
 
-    /// Each divided by its counterpart from the same round.
+    /// Divides each measurement by the one of `other` from the same round.
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(ours, theirs)| ours / theirs).collect())
     }
 }
 
-/// What a figure must reach.
+/// The bar that a figure must reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub enum Bar {
     /// At least this.
@@ -63,7 +63,7 @@ pub enum Bar {
 }
 
 impl Bar {
-    fn holds(self, value: f64) -> bool {
+    fn is_reached_by(self, value: f64) -> bool {
         match self {
             Self::AtLeast(bar) => value >= bar,
             Self::AtMost(bar) => value <= bar,
@@ -78,30 +78,30 @@ pub struct Figure {
     pub name: String,
     /// The unit of `ours` and `other`.
     pub unit: &'static str,
-    /// What the engine does.
+    /// The measurements of redrive.
     pub ours: Samples,
-    /// What it is held against, by name, from the same run.
+    /// The name and the measurements of what redrive is compared with, from the same run.
     pub other: Option<(String, Samples)>,
-    /// What `ours` must reach: as a ratio to `other` where there is one, else by itself.
+    /// The bar for the ratio of `ours` to `other`, or for `ours` alone if there is no other.
     pub bar: Option<Bar>,
 }
 
 impl Figure {
-    /// The values that the bar is about.
-    pub fn judged(&self) -> Samples {
+    /// The values that are compared with the bar.
+    pub fn bar_values(&self) -> Samples {
         match &self.other {
             Some((_, other)) => self.ours.over(other),
             None => self.ours.clone(),
         }
     }
 
-    /// Whether the median reaches the bar; none without a bar.
-    pub fn holds(&self) -> Option<bool> {
-        self.bar.map(|bar| bar.holds(self.judged().median()))
+    /// Whether the median reaches the bar. `None` without a bar.
+    pub fn reaches_bar(&self) -> Option<bool> {
+        self.bar.map(|bar| bar.is_reached_by(self.bar_values().median()))
     }
 }
 
-/// The figures as a table for people.
+/// The figures as a table.
 pub fn table(figures: &[Figure]) -> String {
     let header = ["figure", "ours", "against", "ratio (spread)", "bar", ""].map(str::to_owned);
     let rows: Vec<[String; 6]> = std::iter::once(header).chain(figures.iter().map(row)).collect();
@@ -121,11 +121,11 @@ pub fn table(figures: &[Figure]) -> String {
 fn row(figure: &Figure) -> [String; 6] {
     let shown = |samples: &Samples| format!("{} {}", number(samples.median()), figure.unit);
     let spread = |samples: &Samples, scale: f64, unit: &str| {
-        let [low, middle, high] = [0.0, 0.5, 1.0].map(|share| number(samples.at(share) * scale));
+        let [low, middle, high] = [0.0, 0.5, 1.0].map(|share| number(samples.quantile(share) * scale));
         format!("{middle}{unit} ({low}–{high})")
     };
     let (against, ratio) = match &figure.other {
-        Some((name, other)) => (format!("{} {name}", shown(other)), spread(&figure.judged(), 1.0, "×")),
+        Some((name, other)) => (format!("{} {name}", shown(other)), spread(&figure.bar_values(), 1.0, "×")),
         None => (String::new(), spread(&figure.ours, 1.0, "")),
     };
     let suffix = if figure.other.is_some() { "×" } else { "" };
@@ -134,7 +134,7 @@ fn row(figure: &Figure) -> [String; 6] {
         Some(Bar::AtMost(bar)) => format!("≤ {}{suffix}", number(bar)),
         None => String::new(),
     };
-    let verdict = match figure.holds() {
+    let verdict = match figure.reaches_bar() {
         Some(true) => "ok",
         Some(false) => "MISSED",
         None => "",
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_bar_is_judged_by_the_median_ratio() {
-        assert_eq!(figure([40.0, 60.0, 90.0], Bar::AtLeast(0.5)).holds(), Some(true));
-        assert_eq!(figure([40.0, 45.0, 90.0], Bar::AtLeast(0.5)).holds(), Some(false));
-        assert_eq!(figure([40.0, 45.0, 90.0], Bar::AtMost(0.5)).holds(), Some(true));
+        assert_eq!(figure([40.0, 60.0, 90.0], Bar::AtLeast(0.5)).reaches_bar(), Some(true));
+        assert_eq!(figure([40.0, 45.0, 90.0], Bar::AtLeast(0.5)).reaches_bar(), Some(false));
+        assert_eq!(figure([40.0, 45.0, 90.0], Bar::AtMost(0.5)).reaches_bar(), Some(true));
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! Durable jobs: how fast steps are remembered, children are joined, fan-outs fail, and jobs are drained under a bound for each
-//! key.
+//! Measures durable jobs: how fast steps are stored, children are joined, fan-outs fail, and jobs are drained with a limit per key.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redrive::{Bounds, Context, JobError, Queue, Quota, Redrive, Settings, Task};
+use redrive::{Context, JobError, Limits, Queue, QueueLimits, Redrive, Settings, Task};
 use redrive_core::State;
 use redrive_core::store::Backend;
 use redrive_store_redis::{Options as RedisOptions, RedisStore};
@@ -12,34 +11,34 @@ use redrive_testkit::servers::Redis;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Bar, Figure, Samples};
-use crate::postgres::Scene;
-use crate::{drain, fail_fast, scene};
+use crate::postgres::PrivateServer;
+use crate::{drain, fail_fast, setup};
 
-/// How much is measured.
+/// The size of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Workflows of five steps in each repeat.
     pub flows: usize,
     /// Children of a fan-out.
     pub children: usize,
-    /// Jobs drained under a bound for each key.
-    pub bounded: usize,
+    /// Jobs drained with a limit per key.
+    pub limited: usize,
     /// Repeats of each measurement.
     pub repeats: usize,
 }
 
 impl Size {
-    /// What the bars are judged by.
-    pub const FULL: Self = Self { flows: 20_000, children: 10_000, bounded: 100_000, repeats: 5 };
-    /// A first look.
-    pub const QUICK: Self = Self { flows: 4_000, children: 10_000, bounded: 20_000, repeats: 3 };
+    /// The size by which the bars are judged.
+    pub const FULL: Self = Self { flows: 20_000, children: 10_000, limited: 100_000, repeats: 5 };
+    /// A short run.
+    pub const QUICK: Self = Self { flows: 4_000, children: 10_000, limited: 20_000, repeats: 3 };
 }
 
 /// Steps of a workflow.
 const STEPS: usize = 5;
 /// Workflows at once.
 const FLOWS_AT_ONCE: usize = 64;
-/// Keys that share the bounded jobs.
+/// The keys of the limited jobs.
 const KEYS: usize = 1_000;
 
 #[derive(Serialize, Deserialize)]
@@ -68,36 +67,36 @@ impl Task for Child {
     type Output = ();
 }
 
-/// Measures every bar on SQLite and on a private Postgres server, and how fan-outs fail on a private Redis server too; `said`
-/// hears what is under way.
-pub fn measure(size: Size, mut said: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
-    let server = Scene::start();
+/// Measures every bar on SQLite and on a private Postgres server, and failing fan-outs also on a private Redis server. Calls `progress` with
+/// the name of each measurement.
+pub fn measure(size: Size, mut progress: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
+    let server = PrivateServer::start();
     let mut figures = Vec::new();
-    for place in [Place::Sqlite, Place::Postgres(&server), Place::Redis] {
-        let name = place.name();
-        said(&format!("failing fast on {name}"));
-        figures.extend(fail_fast(&place, size)?);
-        if matches!(place, Place::Redis) {
+    for store in [StoreKind::Sqlite, StoreKind::Postgres(&server), StoreKind::Redis] {
+        let name = store.name();
+        progress(&format!("failing fast on {name}"));
+        figures.extend(fail_fast(&store, size)?);
+        if matches!(store, StoreKind::Redis) {
             continue;
         }
-        said(&format!("steps on {name}"));
-        figures.push(steps(&place, size)?);
-        said(&format!("fan-out on {name}"));
-        figures.push(fan_out(&place, size)?);
-        said(&format!("bounds on {name}"));
-        figures.push(bounded(&place, size)?);
+        progress(&format!("steps on {name}"));
+        figures.push(steps(&store, size)?);
+        progress(&format!("fan-out on {name}"));
+        figures.push(fan_out(&store, size)?);
+        progress(&format!("limits on {name}"));
+        figures.push(limited(&store, size)?);
     }
     Ok(figures)
 }
 
-/// Where it is measured.
-enum Place<'a> {
+/// The kind of store to measure.
+enum StoreKind<'a> {
     Sqlite,
-    Postgres(&'a Scene),
+    Postgres(&'a PrivateServer),
     Redis,
 }
 
-impl Place<'_> {
+impl StoreKind<'_> {
     fn name(&self) -> &'static str {
         match self {
             Self::Sqlite => "SQLite",
@@ -106,7 +105,7 @@ impl Place<'_> {
         }
     }
 
-    /// Steps per second that must be remembered.
+    /// The bar in steps per second.
     fn steps_bar(&self) -> f64 {
         match self {
             Self::Sqlite => 10_000.0,
@@ -114,23 +113,23 @@ impl Place<'_> {
         }
     }
 
-    /// Measures on an empty store.
-    fn on<T, Fut>(&self, measure: impl FnOnce(Arc<dyn Backend>) -> Fut) -> anyhow::Result<T>
+    /// Runs `measure` on an empty store.
+    fn with_empty_store<T, Fut>(&self, measure: impl FnOnce(Arc<dyn Backend>) -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = anyhow::Result<T>>,
     {
         match self {
             Self::Sqlite => {
-                let folder = scene::folder()?;
-                scene::block_on(async { measure(Arc::new(scene::open(folder.path()).await?.0)).await })
+                let folder = setup::folder()?;
+                setup::block_on(async { measure(Arc::new(setup::open(folder.path()).await?.0)).await })
             }
             Self::Postgres(server) => {
                 let database = server.database();
-                scene::block_on(async { measure(Arc::new(database.open().await?.0)).await })
+                setup::block_on(async { measure(Arc::new(database.open().await?.0)).await })
             }
             Self::Redis => {
                 let server = Redis::start();
-                scene::block_on(async {
+                setup::block_on(async {
                     let store = RedisStore::open(&server.address(), RedisOptions::default()).await?;
                     measure(Arc::new(store)).await
                 })
@@ -139,12 +138,13 @@ impl Place<'_> {
     }
 }
 
-/// How soon a fan-out ends once a child was rejected, and how many of the others have run.
-fn fail_fast(place: &Place<'_>, size: Size) -> anyhow::Result<Vec<Figure>> {
-    let outcomes: Vec<fail_fast::Outcome> =
-        (0..size.repeats).map(|_| place.on(fail_fast::measure)).collect::<anyhow::Result<_>>()?;
-    let (name, children, at_once) = (place.name(), fail_fast::CHILDREN, fail_fast::AT_ONCE);
-    let takes = fail_fast::CHILD_TAKES.as_millis();
+/// Measures how soon a fan-out ends after a child was rejected, and how many children ran before that.
+fn fail_fast(store: &StoreKind<'_>, size: Size) -> anyhow::Result<Vec<Figure>> {
+    let results: Vec<fail_fast::FanOutResult> = (0..size.repeats)
+        .map(|_| store.with_empty_store(fail_fast::measure))
+        .collect::<anyhow::Result<_>>()?;
+    let (name, children, at_once) = (store.name(), fail_fast::CHILDREN, fail_fast::CONCURRENCY);
+    let child_ms = fail_fast::CHILD_DURATION.as_millis();
     let figure = |name, unit, values, bar| Figure {
         name,
         unit,
@@ -152,26 +152,26 @@ fn fail_fast(place: &Place<'_>, size: Size) -> anyhow::Result<Vec<Figure>> {
         other: None,
         bar: Some(bar),
     };
-    let took: Vec<f64> = outcomes.iter().map(|outcome| outcome.took.as_secs_f64() * 1e3).collect();
+    let took: Vec<f64> = results.iter().map(|result| result.took.as_secs_f64() * 1e3).collect();
     let ran: Vec<f64> =
-        outcomes.iter().map(|outcome| f64::from(outcome.ran) * 100.0 / f64::from(children)).collect();
+        results.iter().map(|result| f64::from(result.ran) * 100.0 / f64::from(children)).collect();
     Ok(vec![
         figure(
             format!(
-                "{name}: a child is rejected until the parent has ended, {children} children of {takes} ms, {at_once} at once"
+                "{name}: from the rejection of a child to the end of its parent, {children} children of {child_ms} ms, {at_once} at once"
             ),
             "ms",
             took,
             Bar::AtMost(100.0),
         ),
-        figure(format!("{name}: children that ran by then"), "%", ran, Bar::AtMost(5.0)),
+        figure(format!("{name}: children that ran before the parent ended"), "%", ran, Bar::AtMost(5.0)),
     ])
 }
 
-fn steps(place: &Place<'_>, size: Size) -> anyhow::Result<Figure> {
+fn steps(store: &StoreKind<'_>, size: Size) -> anyhow::Result<Figure> {
     let rate = || {
-        place.on(|store| async move {
-            let redrive = Redrive::on(store);
+        store.with_empty_store(|backend| async move {
+            let redrive = Redrive::on(backend);
             redrive.enqueue_all((0..size.flows).map(|_| Flow {})).await?;
             let worker = redrive.worker().settings(settings(FLOWS_AT_ONCE)).on(flow);
             let took = until_done(&redrive, worker, size.flows as u64).await?;
@@ -179,11 +179,11 @@ fn steps(place: &Place<'_>, size: Size) -> anyhow::Result<Figure> {
         })
     };
     Ok(Figure {
-        name: format!("{}: steps remembered, workflows of {STEPS}, {FLOWS_AT_ONCE} at once", place.name()),
+        name: format!("{}: steps stored, workflows of {STEPS}, {FLOWS_AT_ONCE} at once", store.name()),
         unit: "/s",
         ours: Samples::take(size.repeats, rate)?,
         other: None,
-        bar: Some(Bar::AtLeast(place.steps_bar())),
+        bar: Some(Bar::AtLeast(store.steps_bar())),
     })
 }
 
@@ -194,13 +194,13 @@ async fn flow(_: Flow, cx: Context) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Children and the join, against as many jobs without a parent.
-fn fan_out(place: &Place<'_>, size: Size) -> anyhow::Result<Figure> {
+/// Compares children and their join with the same number of jobs without a parent.
+fn fan_out(store: &StoreKind<'_>, size: Size) -> anyhow::Result<Figure> {
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..size.repeats {
-        plain.push(place.on(|store| plain_drain(store, size.children))?);
-        ours.push(place.on(|store| async move {
-            let redrive = Redrive::on(store);
+        plain.push(store.with_empty_store(|store| plain_drain(store, size.children))?);
+        ours.push(store.with_empty_store(|backend| async move {
+            let redrive = Redrive::on(backend);
             redrive.enqueue(Parent { children: size.children }).await?;
             let worker = redrive
                 .worker()
@@ -214,7 +214,7 @@ fn fan_out(place: &Place<'_>, size: Size) -> anyhow::Result<Figure> {
         })?);
     }
     Ok(Figure {
-        name: format!("{}: fan-out of {} children and the join", place.name(), size.children),
+        name: format!("{}: fan-out of {} children and the join", store.name(), size.children),
         unit: "/s",
         ours: Samples::of(ours),
         other: Some(("enqueue and drain without a parent".to_owned(), Samples::of(plain))),
@@ -233,18 +233,18 @@ async fn plain_drain(store: Arc<dyn Backend>, jobs: usize) -> anyhow::Result<f64
     Ok(jobs as f64 / started.elapsed().as_secs_f64())
 }
 
-/// The drain under a bound for each of a thousand keys, against the same without.
-fn bounded(place: &Place<'_>, size: Size) -> anyhow::Result<Figure> {
-    let (mut ours, mut free) = (Vec::new(), Vec::new());
+/// Compares the drain with a limit for each of a thousand keys with the drain without limits.
+fn limited(store: &StoreKind<'_>, size: Size) -> anyhow::Result<Figure> {
+    let (mut ours, mut unlimited) = (Vec::new(), Vec::new());
     for _ in 0..size.repeats {
-        free.push(place.on(|store| keyed_drain(store, size.bounded, false))?);
-        ours.push(place.on(|store| keyed_drain(store, size.bounded, true))?);
+        unlimited.push(store.with_empty_store(|store| keyed_drain(store, size.limited, false))?);
+        ours.push(store.with_empty_store(|store| keyed_drain(store, size.limited, true))?);
     }
     Ok(Figure {
-        name: format!("{}: drain with a limit per key on {KEYS} keys", place.name()),
+        name: format!("{}: drain with a limit per key on {KEYS} keys", store.name()),
         unit: "/s",
         ours: Samples::of(ours),
-        other: Some(("drain without it".to_owned(), Samples::of(free))),
+        other: Some(("drain without it".to_owned(), Samples::of(unlimited))),
         bar: Some(Bar::AtLeast(0.5)),
     })
 }
@@ -253,12 +253,12 @@ async fn keyed_drain(store: Arc<dyn Backend>, jobs: usize, limited: bool) -> any
     let redrive = Redrive::on(store);
     let enqueues = (0..jobs).map(|n| {
         let enqueue = redrive.enqueue(Child {});
-        if limited { enqueue.limit_key(&format!("key-{}", n % KEYS)) } else { enqueue }
+        if limited { enqueue.partition_key(&format!("key-{}", n % KEYS)) } else { enqueue }
     });
     redrive.enqueue_all(enqueues).await?;
     if limited {
-        let per_key = Bounds { concurrency: Some(4), rate: None };
-        redrive.limit(&Queue::default(), Quota { per_key, ..Quota::default() }).await?;
+        let per_key = Limits { concurrency: Some(4), rate: None };
+        redrive.set_limits(&Queue::default(), QueueLimits { per_key, ..QueueLimits::default() }).await?;
     }
     let worker =
         redrive.worker().settings(settings(drain::CONCURRENCY)).on(|_: Child, _: Context| async { Ok(()) });
@@ -270,7 +270,7 @@ fn settings(concurrency: usize) -> Settings {
     Settings::default().with_concurrency(concurrency)
 }
 
-/// Works until the store itself says that so many jobs have succeeded.
+/// Runs the worker until the store counts `jobs` succeeded jobs.
 async fn until_done(redrive: &Redrive, worker: redrive::TaskWorker, jobs: u64) -> anyhow::Result<Duration> {
     let started = Instant::now();
     let done = async {

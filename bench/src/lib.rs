@@ -1,26 +1,21 @@
-//! Measures the engine and the service against raw probes and peers. Each bar is a ratio within one run, so that a noisy or slow machine
-//! moves both sides.
+//! Measures the engine and the service, and compares them with raw probes and peers. Most bars are ratios within one run, so that a slow
+//! or noisy machine affects both sides.
 
 pub mod bench;
-#[cfg(feature = "servers")]
-mod beside;
+mod comparison;
 pub mod drain;
 pub mod enqueue;
-#[cfg(feature = "servers")]
 pub mod fail_fast;
 pub mod figures;
-#[cfg(feature = "servers")]
 pub mod jobs;
 pub mod lag;
 pub mod paste;
 pub mod peers;
 pub mod pickup;
-#[cfg(feature = "servers")]
 pub mod postgres;
 pub mod probe;
-#[cfg(feature = "servers")]
 pub mod redis;
 pub mod retry;
-pub mod scene;
 pub mod service;
+pub mod setup;
 pub mod waiting;

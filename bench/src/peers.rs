@@ -1,4 +1,4 @@
-//! Other job queues on SQLite, each a program of its own that prints what it measured.
+//! Other job queues, each measured by a program of its own that prints its figures.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,16 +6,16 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-/// What a peer measured, at the durability it really runs at.
+/// The figures of a peer, with its durability and its settings.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Peer {
     /// Its name.
     pub peer: String,
     /// Its version.
     pub version: String,
-    /// What survives a power cut.
+    /// The settings that decide which acknowledged writes survive a power failure.
     pub durability: String,
-    /// How it was set up.
+    /// The settings that were chosen for the measurement.
     pub settings: String,
     /// Jobs per second in batches.
     pub enqueue_batch_per_s: Option<f64>,
@@ -23,31 +23,31 @@ pub struct Peer {
     pub enqueue_one_by_one_64_tasks_per_s: Option<f64>,
     /// Jobs per second drained, confirmed by the database.
     pub drain_per_s: Option<f64>,
-    /// Median idle pick-up.
+    /// Median of the idle pick-up.
     pub pickup_p50_ms: Option<f64>,
     /// 99th percentile of the idle pick-up.
     pub pickup_p99_ms: Option<f64>,
-    /// What else there is to say.
+    /// The problems of the run, such as an incomplete phase. `None` without problems.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// Runs the peer's program in a folder of its own.
+/// Runs the program of a peer in a new folder.
 pub fn run(program: &Path, jobs: usize, picks: usize) -> anyhow::Result<Peer> {
-    let folder = crate::scene::folder()?;
+    let folder = crate::setup::folder()?;
     let output = Command::new(program)
         .arg("--dir")
         .arg(folder.path())
         .args(["--jobs", &jobs.to_string(), "--picks", &picks.to_string()])
         .stderr(std::process::Stdio::inherit())
         .output()
-        .with_context(|| format!("{} does not start", program.display()))?;
+        .with_context(|| format!("cannot start {}", program.display()))?;
     anyhow::ensure!(output.status.success(), "{} failed", program.display());
     serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{} printed no figures", program.display()))
 }
 
-/// The peers beside our own figures.
+/// The figures of redrive and its peers as a table.
 pub fn table(ours: &Peer, peers: &[Peer]) -> String {
     let show = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
     let show_ms = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));

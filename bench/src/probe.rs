@@ -1,16 +1,16 @@
-//! Raw SQLite without any engine around it: the limit that the engine's figures are held against.
+//! Raw SQLite without an engine: the limit that the figures of the engine are compared with.
 
 use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-/// A table that holds just enough to be claimed and completed.
+/// A table with just enough columns to claim and complete jobs.
 const SCHEMA: &str = "
     CREATE TABLE job (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, run_at INTEGER NOT NULL,
                       attempt INTEGER NOT NULL, lease_until INTEGER, payload BLOB NOT NULL);
     CREATE INDEX due ON job (run_at) WHERE state = 0;";
 
-/// A database under the durability that the engine runs at.
+/// Opens a database with the durability of the engine.
 pub fn open(path: &Path) -> rusqlite::Result<Connection> {
     let conn = Connection::open(path)?;
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
@@ -32,7 +32,7 @@ pub fn fill(conn: &mut Connection, jobs: usize, payload: &[u8]) -> rusqlite::Res
     tx.commit()
 }
 
-/// Claims 1000 with one UPDATE … RETURNING, completes them with one UPDATE, until none is left.
+/// Claims 1000 jobs with one UPDATE … RETURNING and completes them with one UPDATE each, until none is left.
 pub fn drain(conn: &mut Connection) -> rusqlite::Result<usize> {
     let mut drained = 0;
     loop {
@@ -61,7 +61,7 @@ pub fn drain(conn: &mut Connection) -> rusqlite::Result<usize> {
     }
 }
 
-/// Inserts the row that the engine's enqueue writes, `batch` to a commit.
+/// Inserts the rows that an enqueue writes, `batch` per commit.
 pub fn insert_same_row(
     conn: &mut Connection,
     jobs: usize,

@@ -1,4 +1,4 @@
-//! High volume on Redis, against the raw limit and against peers, on private servers and a private cluster.
+//! Measures high volume on Redis, and compares it with raw commands and with peers, on private servers and a private cluster.
 
 mod probe;
 
@@ -10,11 +10,11 @@ use redrive_core::{Policy, PolicyRef, Start, Tenant, catalog};
 use redrive_store_redis::{Options, RedisStore};
 use redrive_testkit::servers::{Redis, RedisCluster};
 
-use crate::beside::{Rows, beside, figure};
+use crate::comparison::{Comparison, figure, measure_with_peers};
 use crate::figures::{Bar, Figure, Samples};
-use crate::{drain, pickup, scene};
+use crate::{drain, pickup, setup};
 
-/// How much is measured.
+/// The size of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Jobs in each drain and enqueue.
@@ -26,24 +26,24 @@ pub struct Size {
 }
 
 impl Size {
-    /// What the bars are judged by.
+    /// The size by which the bars are judged.
     pub const FULL: Self = Self { jobs: 200_000, picks: 200, repeats: 5 };
-    /// A first look.
+    /// A short run.
     pub const QUICK: Self = Self { jobs: 50_000, picks: 60, repeats: 3 };
 }
 
-/// What can be measured alone.
+/// A part of the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Draining no-op jobs, with the log written out every second.
+    /// Draining no-op jobs, with the log synced every second.
     Drain,
-    /// The same with every write on disk before its answer.
+    /// Draining no-op jobs, with every write synced before its answer.
     Always,
-    /// Getting jobs in.
+    /// Enqueues.
     Enqueue,
     /// Idle pick-up.
     Pickup,
-    /// A cluster of three primaries against one server.
+    /// A cluster of three primaries compared with one server.
     Cluster,
 }
 
@@ -52,17 +52,17 @@ impl Part {
     pub const ALL: [Self; 5] = [Self::Drain, Self::Always, Self::Enqueue, Self::Pickup, Self::Cluster];
 }
 
-/// Measures the parts asked for; `said` hears what is under way.
+/// Measures these parts. Calls `progress` with the name of each.
 pub fn measure(
     size: Size,
     peers: &[PathBuf],
     parts: &[Part],
-    mut said: impl FnMut(&str),
+    mut progress: impl FnMut(&str),
 ) -> anyhow::Result<Vec<Figure>> {
     let run = Run { size, peers };
     let mut figures = Vec::new();
     for part in parts {
-        said(&format!("{part:?}").to_lowercase());
+        progress(&format!("{part:?}").to_lowercase());
         figures.extend(match part {
             Part::Drain => run.drain("everysec", peers)?,
             Part::Always => run.drain("always", &[])?,
@@ -74,7 +74,7 @@ pub fn measure(
     Ok(figures)
 }
 
-/// A server that writes its log as it comes, or as often as asked.
+/// A server with this `appendfsync`.
 fn server(fsync: &str) -> Redis {
     Redis::start_with(&[("appendfsync", fsync)])
 }
@@ -82,7 +82,7 @@ fn server(fsync: &str) -> Redis {
 /// A store at an address, with the default policy.
 async fn open(address: &str) -> anyhow::Result<(RedisStore, PolicyRef)> {
     let store = RedisStore::open(address, Options::default()).await?;
-    let policy = catalog::put_inline(&store, &Policy::default()).await?;
+    let policy = catalog::put_inline(&store, &Policy::default(), redrive_core::Timestamp::default()).await?;
     Ok((store, policy))
 }
 
@@ -99,10 +99,10 @@ impl Run<'_> {
             let server = server(fsync);
             drain_at(&server.address(), self.size.jobs)
         };
-        let rows = self.beside("drain", peers, ours, |peer| peer.drain_per_s)?;
+        let rows = self.with_peers("drain", peers, ours, |peer| peer.drain_per_s)?;
         for _ in 0..self.size.repeats {
             let server = server(fsync);
-            raw.push(scene::block_on(probe::drain(&server.address(), self.size.jobs))?);
+            raw.push(setup::block_on(probe::drain(&server.address(), self.size.jobs))?);
         }
         let limit = ("raw Lua claim and complete of 100".to_owned(), Samples::of(raw));
         let mut figures = vec![figure(&name, "/s", &rows.ours, Some(limit), Some(Bar::AtLeast(0.5)))];
@@ -116,10 +116,10 @@ impl Run<'_> {
             let server = server("everysec");
             enqueue_at(&server.address(), self.size.jobs)
         };
-        let rows = self.beside("enqueue", self.peers, ours, |peer| peer.enqueue_batch_per_s)?;
+        let rows = self.with_peers("enqueue", self.peers, ours, |peer| peer.enqueue_batch_per_s)?;
         let raw = Samples::take(self.size.repeats, || {
             let server = server("everysec");
-            scene::block_on(probe::enqueue(&server.address(), self.size.jobs))
+            setup::block_on(probe::enqueue(&server.address(), self.size.jobs))
         })?;
         let limit = ("raw pipelined ZADD + HSET".to_owned(), raw);
         let mut figures = vec![figure(name, "/s", &rows.ours, Some(limit), Some(Bar::AtLeast(0.5)))];
@@ -131,19 +131,19 @@ impl Run<'_> {
         let name = "idle pick-up, enqueue to handler start, p99";
         let ours = || {
             let server = server("everysec");
-            scene::block_on(async {
+            setup::block_on(async {
                 let (store, policy) = open(&server.address()).await?;
                 let pause = || Duration::from_millis(fastrand::u64(20..120));
-                Ok(pickup::delays(&store, &policy, self.size.picks, pause).await?.at(0.99))
+                Ok(pickup::delays(&store, &policy, self.size.picks, pause).await?.quantile(0.99))
             })
         };
-        let rows = self.beside("pickup", self.peers, ours, |peer| peer.pickup_p99_ms)?;
+        let rows = self.with_peers("pickup", self.peers, ours, |peer| peer.pickup_p99_ms)?;
         let mut figures = vec![figure(name, "ms", &rows.ours, None, Some(Bar::AtMost(2.0)))];
         figures.extend(rows.against(name, "ms", |_| None));
         Ok(figures)
     }
 
-    /// The same spread and the same program on both.
+    /// Compares a cluster with a single server. Both spread jobs by key.
     fn cluster(&self) -> anyhow::Result<Vec<Figure>> {
         let (mut one, mut three) = (Vec::new(), Vec::new());
         for _ in 0..self.size.repeats {
@@ -159,20 +159,29 @@ impl Run<'_> {
         Ok(vec![figure(name, "/s", &Samples::of(three), other, Some(Bar::AtLeast(1.0)))])
     }
 
-    fn beside(
+    fn with_peers(
         &self,
         part: &str,
         peers: &[PathBuf],
         ours: impl Fn() -> anyhow::Result<f64>,
         theirs: impl Fn(&crate::peers::Peer) -> Option<f64>,
-    ) -> anyhow::Result<Rows> {
+    ) -> anyhow::Result<Comparison> {
         let size = [("--jobs", self.size.jobs), ("--picks", self.size.picks)];
-        beside(self.size.repeats, peers, part, &size, || server("everysec"), Redis::address, ours, theirs)
+        measure_with_peers(
+            self.size.repeats,
+            peers,
+            part,
+            &size,
+            || server("everysec"),
+            Redis::address,
+            ours,
+            theirs,
+        )
     }
 }
 
 fn drain_at(address: &str, jobs: usize) -> anyhow::Result<f64> {
-    scene::block_on(async {
+    setup::block_on(async {
         let (store, policy) = open(address).await?;
         fill(&store, &policy, jobs).await?;
         drain::drain(&store, jobs, 0).await
@@ -180,7 +189,7 @@ fn drain_at(address: &str, jobs: usize) -> anyhow::Result<f64> {
 }
 
 fn enqueue_at(address: &str, jobs: usize) -> anyhow::Result<f64> {
-    scene::block_on(async {
+    setup::block_on(async {
         let (store, policy) = open(address).await?;
         let started = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
@@ -195,20 +204,20 @@ fn enqueue_at(address: &str, jobs: usize) -> anyhow::Result<f64> {
     })
 }
 
-/// Jobs of some tenants, as a service has them.
+/// Enqueues jobs of several tenants, like a service.
 async fn fill(store: &RedisStore, policy: &PolicyRef, jobs: usize) -> anyhow::Result<()> {
     let mut left = jobs;
     let mut tenant = 0;
     while left > 0 {
-        let batch = left.min(scene::BATCH);
-        let mut some = Vec::with_capacity(batch);
+        let batch = left.min(setup::BATCH);
+        let mut new_jobs = Vec::with_capacity(batch);
         for _ in 0..batch {
-            let mut job = scene::job(policy, Start::Now)?;
+            let mut job = setup::job(policy, Start::Now)?;
             job.tenant = Tenant::new(format!("tenant-{}", tenant % 8))?;
-            some.push(job);
+            new_jobs.push(job);
         }
         tenant += 1;
-        store.enqueue(some).await?;
+        store.enqueue(new_jobs).await?;
         left -= batch;
     }
     Ok(())

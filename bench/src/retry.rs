@@ -1,4 +1,4 @@
-//! What `retry()` costs when the first call works, against `backon`.
+//! Measures the cost of `retry()` when the first call succeeds, and compares it with `backon`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use redrive_core::Policy;
 
 use crate::figures::{Bar, Figure, Samples};
 
-/// Nanoseconds for each call that works at once.
+/// Nanoseconds per call that succeeds at once.
 pub fn figure(calls: u32, repeats: usize) -> anyhow::Result<Figure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -35,7 +35,7 @@ async fn ours_ns(calls: u32) -> f64 {
 }
 
 async fn backon_ns(calls: u32) -> f64 {
-    // The builder is made once, as its documentation does; each call starts from a copy of it.
+    // Builds once and copies for each call, as in the documentation of backon.
     let builder = ExponentialBuilder::default().with_jitter();
     let started = Instant::now();
     for call in 0..calls {

@@ -1,6 +1,6 @@
-//! Measures the service as its users meet it: a process of its own, with the load from this one over loopback.
+//! Measures the service as a process of its own, with load from this process over loopback.
 
-pub mod bare;
+pub mod bare_client;
 pub mod child;
 pub mod client;
 pub mod cpu;
@@ -10,7 +10,7 @@ pub mod endpoint;
 pub mod lateness;
 pub mod load;
 pub mod request;
-pub mod running;
+pub mod running_service;
 pub mod sink;
 
 use std::path::Path;
@@ -22,36 +22,36 @@ use tokio::time::timeout;
 use crate::figures::Figure;
 use cpu::Cores;
 
-/// How long one part may take before it is given up.
-const PART_ENDS_WITHIN: Duration = Duration::from_secs(300);
+/// The timeout of one part.
+const PART_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How much is measured.
+/// The size of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// How long creates are counted in each repeat.
-    pub creating: Duration,
+    pub create_duration: Duration,
     /// Tasks delivered in each repeat.
     pub tasks: usize,
     /// Repeats of creates and deliveries.
     pub repeats: usize,
     /// Seconds of due tasks in each repeat.
     pub seconds: usize,
-    /// Repeats of that.
+    /// Repeats of the measurement of lateness.
     pub lateness_repeats: usize,
 }
 
 impl Size {
-    /// What the bars are judged by; less than four minutes.
+    /// The size by which the bars are judged. Takes less than four minutes.
     pub const FULL: Self = Self {
-        creating: Duration::from_secs(4),
+        create_duration: Duration::from_secs(4),
         tasks: 20_000,
         repeats: 5,
         seconds: 10,
         lateness_repeats: 3,
     };
-    /// What a newcomer waits for; less than one.
+    /// A short run. Takes less than a minute.
     pub const QUICK: Self = Self {
-        creating: Duration::from_millis(1_500),
+        create_duration: Duration::from_millis(1_500),
         tasks: 5_000,
         repeats: 3,
         seconds: 3,
@@ -59,40 +59,39 @@ impl Size {
     };
 }
 
-/// What is measured.
+/// A part of the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Tasks that become durable.
+    /// Created tasks.
     Creates,
-    /// Due tasks that are delivered.
+    /// Delivered tasks.
     Deliveries,
     /// The time from due to delivered.
     Lateness,
 }
 
 impl Part {
-    /// All of them.
+    /// Every part.
     pub const ALL: [Self; 3] = [Self::Creates, Self::Deliveries, Self::Lateness];
 }
 
-/// Measures parts of the service at `program`, with the cores that each process used; `said` hears what is under way.
+/// Measures parts of the service at `program`, and the cores that each process used. Calls `progress` with the name of each part.
 pub fn measure(
     program: &Path,
     size: Size,
     parts: &[Part],
-    mut said: impl FnMut(&str),
+    mut progress: impl FnMut(&str),
 ) -> anyhow::Result<(Vec<Figure>, Cores)> {
-    // Children run in folders of their own.
+    // Processes run in folders of their own, so the path must be absolute.
     let program = program.canonicalize().with_context(|| format!("there is no {}", program.display()))?;
     let (mut figures, mut cores) = (Vec::new(), Cores::default());
     runtime()?.block_on(async {
         for part in parts {
-            said(part.name());
-            // Its processes end with it.
-            let measured = timeout(PART_ENDS_WITHIN, part.figures(&program, size, &mut cores)).await;
+            progress(part.name());
+            // If the timeout drops the future, its processes end too.
+            let measured = timeout(PART_TIMEOUT, part.figures(&program, size, &mut cores)).await;
             figures.extend(
-                measured
-                    .with_context(|| format!("{} took more than {PART_ENDS_WITHIN:?}", part.name()))??,
+                measured.with_context(|| format!("{} took more than {PART_TIMEOUT:?}", part.name()))??,
             );
         }
         Ok((figures, cores))
@@ -110,24 +109,26 @@ impl Part {
 
     async fn figures(self, program: &Path, size: Size, cores: &mut Cores) -> anyhow::Result<Vec<Figure>> {
         match self {
-            Self::Creates => Ok(vec![creates::figure(program, size.creating, size.repeats, cores).await?]),
+            Self::Creates => {
+                Ok(vec![creates::figure(program, size.create_duration, size.repeats, cores).await?])
+            }
             Self::Deliveries => deliveries::figures(program, size.tasks, size.repeats, cores).await,
             Self::Lateness => lateness::figures(program, size.seconds, size.lateness_repeats, cores).await,
         }
     }
 }
 
-/// Answers creates and stores nothing, until the input ends.
-pub fn be_the_probe() -> anyhow::Result<()> {
+/// Answers creates and stores nothing, until standard input closes.
+pub fn run_probe() -> anyhow::Result<()> {
     runtime()?.block_on(endpoint::run())
 }
 
-/// Takes deliveries, until the input ends.
-pub fn be_the_sink() -> anyhow::Result<()> {
+/// Accepts deliveries, until standard input closes.
+pub fn run_sink() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(sink::run())
 }
 
-/// As the service's own, so that what it is held against has the same threads.
+/// A runtime like that of the service, so that both sides have the same threads.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }

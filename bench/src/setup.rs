@@ -1,27 +1,27 @@
-//! What every measurement starts from: a folder, a store in it, jobs, and a worker that does nothing with them.
+//! The setup of measurements: a folder, a store in it, jobs, and a worker with a no-op handler.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use redrive_core::store::{Backend, Enqueued};
+use redrive_core::store::{Backend, EnqueueResult};
 use redrive_core::{JobId, Kind, NewJob, Outcome, Policy, PolicyRef, Start, State, Store, catalog};
 use redrive_store_sqlite::{Options, SqliteStore};
 use redrive_worker::{Context, Settings, Worker};
 use tokio_util::sync::CancellationToken;
 
-/// The payload of every job: what a small task looks like as JSON.
+/// The payload of every job: a small task as JSON.
 pub const PAYLOAD: &[u8] = br#"{"order":123456,"customer":"c-000123","amount":1999}"#;
-/// The largest batch that a store takes.
+/// The largest batch that a store accepts.
 pub const BATCH: usize = 1000;
 
-/// A folder beside the current one, so that figures are those of the disk the user is on, not of a RAM disk in /tmp.
+/// A temporary folder in the current one, so that the benchmark measures the user's disk and not a RAM disk in /tmp.
 pub fn folder() -> anyhow::Result<tempfile::TempDir> {
     tempfile::Builder::new()
         .prefix("redrive-bench-")
         .tempdir_in(".")
-        .context("no folder for the benchmark's files")
+        .context("cannot create a folder for the files of the benchmark")
 }
 
 /// Runs a measurement on a runtime of its own.
@@ -32,7 +32,7 @@ pub fn block_on<T>(body: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 /// Opens a store with the default policy in it.
 pub async fn open(folder: &Path) -> anyhow::Result<(SqliteStore, PolicyRef)> {
     let store = SqliteStore::open(folder.join("redrive.db"), Options::default())?;
-    let policy = catalog::put_inline(&store, &Policy::default()).await?;
+    let policy = catalog::put_inline(&store, &Policy::default(), redrive_core::Timestamp::default()).await?;
     Ok((store, policy))
 }
 
@@ -46,10 +46,10 @@ pub fn job(policy: &PolicyRef, start: Start) -> anyhow::Result<NewJob> {
 pub async fn fill(store: &impl Store, policy: &PolicyRef, jobs: usize, start: Start) -> anyhow::Result<()> {
     for first in (0..jobs).step_by(BATCH) {
         let batch = (first..jobs.min(first + BATCH)).map(|_| job(policy, start)).collect::<Result<_, _>>()?;
-        let answers = store.enqueue(batch).await?;
+        let results = store.enqueue(batch).await?;
         anyhow::ensure!(
-            answers.iter().all(|answer| matches!(answer, Enqueued::Created(_))),
-            "a job was not new"
+            results.iter().all(|result| matches!(result, EnqueueResult::Created(_))),
+            "a job existed already"
         );
     }
     Ok(())
@@ -79,12 +79,15 @@ where
     Ok((stop, task))
 }
 
-/// Waits until the store itself says that `jobs` jobs have succeeded.
+/// Waits until the store counts `jobs` succeeded jobs.
 pub async fn until_succeeded(store: &impl Store, jobs: u64) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(300);
     while store.stats().await?.in_state(State::Succeeded) < jobs {
-        anyhow::ensure!(tokio::time::Instant::now() < deadline, "jobs were not done within five minutes");
-        // Often enough for what takes a second, and seldom enough not to be part of it.
+        anyhow::ensure!(
+            tokio::time::Instant::now() < deadline,
+            "the jobs did not succeed within five minutes"
+        );
+        // Short enough for a measurement of one second, and long enough not to influence it.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())

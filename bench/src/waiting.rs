@@ -1,4 +1,4 @@
-//! What millions of jobs that wait in the future cost those that are due, and how much memory they take.
+//! Measures how much millions of jobs that are due later slow down the jobs that are due now, and how much memory they need.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use redrive_core::Start;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Bar, Figure, Samples};
-use crate::{drain, scene};
+use crate::{drain, setup};
 
-/// What one process with a backlog in the future measured.
+/// The figures of one process with a backlog of future jobs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Drain rate, in jobs per second, of each repeat.
@@ -18,10 +18,10 @@ pub struct Report {
     pub rss_mib: f64,
 }
 
-/// The drain with a large backlog against the drain with a small one, and the memory of the large one.
+/// Compares the drain with a large backlog with the drain with a small one, and measures the memory with the large one.
 pub fn figures(many: usize, jobs: usize, repeats: usize) -> anyhow::Result<[Figure; 2]> {
-    let small = in_process_of_its_own(10_000, jobs, repeats)?;
-    let large = in_process_of_its_own(many, jobs, repeats)?;
+    let small = measure_in_new_process(10_000, jobs, repeats)?;
+    let large = measure_in_new_process(many, jobs, repeats)?;
     let rate = Figure {
         name: format!("drain with {many} waiting in the future"),
         unit: "/s",
@@ -39,23 +39,23 @@ pub fn figures(many: usize, jobs: usize, repeats: usize) -> anyhow::Result<[Figu
     Ok([rate, memory])
 }
 
-/// Fills a store with jobs an hour ahead, then drains due ones beside them.
+/// Fills a store with jobs that are due in an hour, then drains jobs that are due now.
 pub fn measure(waiting: usize, jobs: usize, repeats: usize) -> anyhow::Result<Report> {
-    let folder = scene::folder()?;
-    scene::block_on(async {
-        let (store, policy) = scene::open(folder.path()).await?;
-        scene::fill(&store, &policy, waiting, Start::After(Duration::from_secs(3_600))).await?;
+    let folder = setup::folder()?;
+    setup::block_on(async {
+        let (store, policy) = setup::open(folder.path()).await?;
+        setup::fill(&store, &policy, waiting, Start::After(Duration::from_secs(3_600))).await?;
         let mut rates = Vec::new();
         for round in 0..repeats {
-            scene::fill(&store, &policy, jobs, Start::Now).await?;
+            setup::fill(&store, &policy, jobs, Start::Now).await?;
             rates.push(drain::drain(&store, jobs, round * jobs).await?);
         }
         Ok(Report { rates, rss_mib: rss_mib()? })
     })
 }
 
-/// A process of its own, so that the memory measured is that of this store alone.
-fn in_process_of_its_own(waiting: usize, jobs: usize, repeats: usize) -> anyhow::Result<Report> {
+/// Measures in a new process, so that the memory is that of this store only.
+fn measure_in_new_process(waiting: usize, jobs: usize, repeats: usize) -> anyhow::Result<Report> {
     let output = std::process::Command::new(std::env::current_exe()?)
         .args(["waiting", "--waiting", &waiting.to_string(), "--jobs", &jobs.to_string()])
         .args(["--repeats", &repeats.to_string()])

@@ -1,21 +1,21 @@
 #!/usr/bin/env node
-// Measures BullMQ: batch and one-by-one enqueue, drain, and pickup latency. The phases and the line are those of
-// phases.rs and phases_server.rs.
+// Measures BullMQ: batch and one-by-one enqueue, drain, and pickup latency. The phases and the report are the same as in phases.rs
+// and phases_server.rs.
 
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Queue, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
 
-/** No phase runs longer than this, so a peer that stalls still yields a line. */
+/** The longest time of a phase. A peer that stalls still prints a line. */
 const PHASE_LIMIT_MS = 120_000;
 const CALLERS = 64;
 const BATCH = 1000;
 const BATCH_CALLERS = 4;
 const PAUSE_MS = [20, 120];
-/** A worker that was just started gets this long to listen before the first pickup. */
+/** How long a new worker has to start listening before the first pickup. */
 const LISTEN_WAIT_MS = 1000;
-/** Jobs under way at once in the worker that drains. */
+/** Jobs that the worker runs at once during the drain. */
 const CONCURRENCY = 50;
 const NAME = 'noop';
 
@@ -45,7 +45,7 @@ function parse(words) {
 class Run {
   constructor(url) {
     const { hostname, port } = new URL(url);
-    // As BullMQ asks for: a worker's blocking call is never given up.
+    // BullMQ requires that a blocking call of a worker is retried without a limit.
     this.connection = { host: hostname, port: Number(port || 6379), maxRetriesPerRequest: null };
     this.reader = new Redis(this.connection);
     this.queue = new Queue(NAME, { connection: this.connection });
@@ -53,24 +53,24 @@ class Run {
     this.notes = [];
   }
 
-  /** Hands over jobs, so many at a time, from so many callers at once. */
+  /** Enqueues jobs in batches of `size`, from `callers` concurrent callers. */
   async enqueue(phase, jobs, size, callers) {
-    const [start, left] = [now(), { next: 0 }];
-    let [done, error] = [0, 'time limit'];
-    const share = async () => {
-      while (left.next < jobs && now() - start < PHASE_LIMIT_MS) {
-        const some = Math.min(size, jobs - left.next);
-        left.next += some;
+    const start = now();
+    let [next, done, error] = [0, 0, 'time limit'];
+    const runCaller = async () => {
+      while (next < jobs && now() - start < PHASE_LIMIT_MS) {
+        const count = Math.min(size, jobs - next);
+        next += count;
         try {
           if (size === 1) await this.queue.add(NAME, null);
-          else await this.queue.addBulk(Array.from({ length: some }, () => ({ name: NAME, data: null })));
-          done += some;
+          else await this.queue.addBulk(Array.from({ length: count }, () => ({ name: NAME, data: null })));
+          done += count;
         } catch (failed) {
           error = failed.message;
         }
       }
     };
-    await Promise.all(Array.from({ length: callers }, share));
+    await Promise.all(Array.from({ length: callers }, runCaller));
     this.added += done;
     if (done < jobs) this.notes.push(`${phase}: ${done} of ${jobs} (${error})`);
     return { done, tookMs: now() - start };
@@ -83,14 +83,14 @@ class Run {
     return worker;
   }
 
-  /** The clock starts before the worker does; done is what the server has as completed. */
+  /** The clock starts before the worker. A job is done when the server has it as completed. */
   async drain() {
     const start = now();
-    let [ran, nextLook] = [0, 5000];
+    let [ran, nextCount] = [0, 5000];
     const worker = this.start(() => (ran += 1), CONCURRENCY);
     for (;;) {
       await sleep(2);
-      if (ran < this.added && now() - start < nextLook) continue;
+      if (ran < this.added && now() - start < nextCount) continue;
       const done = await this.queue.getCompletedCount();
       const tookMs = now() - start;
       if (done >= this.added || tookMs >= PHASE_LIMIT_MS) {
@@ -98,11 +98,11 @@ class Run {
         await worker.close();
         return { done, tookMs };
       }
-      nextLook = tookMs + 5000;
+      nextCount = tookMs + 5000;
     }
   }
 
-  /** The sorted times from the enqueue call's return to the handler's start. */
+  /** The sorted times from the return of the enqueue to the start of the handler. */
   async pickups(picks) {
     if (picks === 0) return [];
     if ((await this.queue.getCompletedCount()) < this.added) {
@@ -116,10 +116,10 @@ class Run {
     const waits = [];
     for (let pick = 0; pick < picks; pick += 1) {
       await sleep(PAUSE_MS[0] + Math.random() * (PAUSE_MS[1] - PAUSE_MS[0]));
-      const begun = new Promise((tell) => (started = tell));
+      const start = new Promise((resolve) => (started = resolve));
       await this.queue.add(NAME, null);
       const added = now();
-      const at = await Promise.race([begun, sleep(10_000, null, { ref: false })]);
+      const at = await Promise.race([start, sleep(10_000, null, { ref: false })]);
       if (at === null) {
         this.notes.push(`pickup: ${pick} of ${picks} (time limit)`);
         break;
@@ -143,7 +143,7 @@ function percentile(sorted, p) {
   return at === undefined ? null : round(at, 3);
 }
 
-/** The version that the lock file pins, so that the line cannot claim another one. */
+/** The version in the lock file, so that the report cannot name another one. */
 function lockedVersion() {
   const lock = JSON.parse(readFileSync(new URL('package-lock.json', import.meta.url), 'utf8'));
   return lock.packages['node_modules/bullmq'].version;
@@ -152,25 +152,25 @@ function lockedVersion() {
 async function measure(args) {
   const run = new Run(args.url);
   if ((await run.reader.dbsize()) !== 0) {
-    throw new Error('the server must be empty: leftovers would be drained as well');
+    throw new Error('the server must be empty, because existing jobs would be drained too');
   }
-  const wants = (part) => args.only === null || args.only === part;
+  const includes = (part) => args.only === null || args.only === part;
   let [batch, drained, singles] = [null, null, null];
-  if (wants('enqueue') || wants('drain')) {
+  if (includes('enqueue') || includes('drain')) {
     batch = await run.enqueue('enqueue_batch', args.jobs, BATCH, BATCH_CALLERS);
   }
-  if (wants('drain')) drained = await run.drain();
-  if (wants('enqueue')) {
+  if (includes('drain')) drained = await run.drain();
+  if (includes('enqueue')) {
     singles = await run.enqueue('enqueue_one_by_one', Math.min(args.jobs, 20_000), 1, CALLERS);
   }
-  const waits = await run.pickups(wants('pickup') ? args.picks : 0);
+  const waits = await run.pickups(includes('pickup') ? args.picks : 0);
   const report = {
     peer: 'bullmq',
     version: lockedVersion(),
     durability: await run.durability(),
-    settings: `node ${process.version}; addBulk of ${BATCH}, ${BATCH_CALLERS} under way; drain: one worker, \
-concurrency ${CONCURRENCY}; keeps what is done; pickup: one worker, concurrency 1`,
-    enqueue_batch_per_s: wants('enqueue') ? perSecond(batch) : null,
+    settings: `node ${process.version}; addBulk of ${BATCH} from ${BATCH_CALLERS} callers; drain: one worker, \
+concurrency ${CONCURRENCY}; keeps completed jobs; pickup: one worker, concurrency 1`,
+    enqueue_batch_per_s: includes('enqueue') ? perSecond(batch) : null,
     enqueue_one_by_one_64_tasks_per_s: perSecond(singles),
     drain_per_s: perSecond(drained),
     pickup_p50_ms: percentile(waits, 50),

@@ -1,4 +1,4 @@
-//! A node of its own: a process that works off what is due until it is told to end.
+//! A node: a process that runs due jobs until its standard input closes.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -8,33 +8,33 @@ use redrive_core::Start;
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_worker::Settings;
 
-use super::scene::Scene;
-use crate::{drain, scene};
+use super::server::PrivateServer;
+use crate::{drain, setup};
 
-/// Works until standard input ends.
-pub fn be_a_node(address: &str) -> anyhow::Result<()> {
-    scene::block_on(async {
+/// Runs a worker until standard input closes.
+pub fn run_node(address: &str) -> anyhow::Result<()> {
+    setup::block_on(async {
         let store = PostgresStore::open(address, Options::default()).await?;
         let settings = Settings::default().with_concurrency(drain::CONCURRENCY);
-        let (stop, task) = scene::work(&store, settings, |_| {})?;
+        let (stop, task) = setup::work(&store, settings, |_| {})?;
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
         stop.cancel();
         task.await?
     })
 }
 
-/// Jobs per second that so many nodes drain together.
-pub(super) fn rate(server: &Scene, nodes: usize, jobs: usize) -> anyhow::Result<f64> {
+/// The jobs per second that `nodes` nodes drain together.
+pub(super) fn rate(server: &PrivateServer, nodes: usize, jobs: usize) -> anyhow::Result<f64> {
     let database = server.database();
-    scene::block_on(async {
+    setup::block_on(async {
         let (store, policy) = database.open().await?;
-        scene::fill(&store, &policy, jobs, Start::Now).await?;
+        setup::fill(&store, &policy, jobs, Start::Now).await?;
         let mut running = Vec::new();
         let started = Instant::now();
         for _ in 0..nodes {
             running.push(Node::start(&database.address())?);
         }
-        scene::until_succeeded(&store, jobs as u64).await?;
+        setup::until_succeeded(&store, jobs as u64).await?;
         let rate = jobs as f64 / started.elapsed().as_secs_f64();
         running.into_iter().try_for_each(Node::end)?;
         Ok(rate)

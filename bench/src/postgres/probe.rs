@@ -1,15 +1,15 @@
-//! The raw limit: claim 500 with SKIP LOCKED and complete them by unnest, from four connections, with nothing around it.
+//! Raw Postgres without an engine: claims 500 jobs with SKIP LOCKED and completes them with unnest, from four connections.
 
 use std::time::Instant;
 
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-use crate::scene::PAYLOAD;
+use crate::setup::PAYLOAD;
 
 /// Connections that drain at the same time.
 const CONNECTIONS: usize = 4;
-/// Rows in one claim.
+/// Jobs in one claim.
 const CLAIM: i64 = 500;
 
 const TABLE: &str = "
@@ -40,8 +40,8 @@ pub(super) async fn drain(address: &str, jobs: usize) -> anyhow::Result<f64> {
         tasks.spawn(work(connection));
     }
     let mut done = 0;
-    while let Some(one) = tasks.join_next().await {
-        done += one??;
+    while let Some(completed) = tasks.join_next().await {
+        done += completed??;
     }
     let rate = jobs as f64 / started.elapsed().as_secs_f64();
     anyhow::ensure!(done == jobs, "the probe completed {done} of {jobs}");
@@ -61,7 +61,7 @@ async fn work(client: Client) -> anyhow::Result<usize> {
     }
 }
 
-/// A connection without the store.
+/// Opens a connection that does not belong to the store.
 pub(super) async fn connect(address: &str) -> anyhow::Result<Client> {
     let (client, connection) = tokio_postgres::connect(address, NoTls).await?;
     tokio::spawn(connection);

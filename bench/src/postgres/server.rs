@@ -6,49 +6,50 @@ use redrive_core::{Policy, PolicyRef, catalog};
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::servers::Postgres;
 
-/// The server that all of a run is measured on.
-pub struct Scene {
+/// The private server of a run.
+pub struct PrivateServer {
     server: Postgres,
-    made: AtomicU32,
+    databases: AtomicU32,
 }
 
-/// A database that goes with this.
+/// A database. Dropping this removes it.
 pub struct Database<'a> {
-    scene: &'a Scene,
+    server: &'a PrivateServer,
     name: String,
 }
 
-impl Scene {
-    /// Starts the server, with the memory that Postgres has by default.
+impl PrivateServer {
+    /// Starts the server with the default memory of Postgres.
     pub fn start() -> Self {
-        Self { server: Postgres::start_with(&[("shared_buffers", "128MB")]), made: AtomicU32::new(0) }
+        Self { server: Postgres::start_with(&[("shared_buffers", "128MB")]), databases: AtomicU32::new(0) }
     }
 
-    /// An empty database, on a server that has nothing left to write from earlier ones.
+    /// Creates an empty database, after a checkpoint, so that earlier writes do not influence the measurement.
     pub fn database(&self) -> Database<'_> {
-        let name = format!("bench_{}", self.made.fetch_add(1, Ordering::Relaxed));
+        let name = format!("bench_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.server.create_database(&name);
         self.server.run("CHECKPOINT");
-        Database { scene: self, name }
+        Database { server: self, name }
     }
 }
 
 impl Database<'_> {
-    /// Its address.
+    /// The address of the database.
     pub fn address(&self) -> String {
-        self.scene.server.address_of(&self.name)
+        self.server.server.address_of(&self.name)
     }
 
-    /// A store in it, with the default policy.
+    /// Opens a store in the database, with the default policy.
     pub async fn open(&self) -> anyhow::Result<(PostgresStore, PolicyRef)> {
         let store = PostgresStore::open(&self.address(), Options::default()).await?;
-        let policy = catalog::put_inline(&store, &Policy::default()).await?;
+        let policy =
+            catalog::put_inline(&store, &Policy::default(), redrive_core::Timestamp::default()).await?;
         Ok((store, policy))
     }
 }
 
 impl Drop for Database<'_> {
     fn drop(&mut self) {
-        self.scene.server.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        self.server.server.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
     }
 }

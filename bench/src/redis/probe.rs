@@ -1,5 +1,4 @@
-//! The raw limits: a Lua claim and a Lua complete of 100 from four connections, and a pipeline of ZADD and HSET, with nothing
-//! around them.
+//! Raw Redis without an engine: a Lua claim and a Lua complete of 100 jobs from four connections, and a pipeline of ZADD and HSET.
 
 use std::time::Instant;
 
@@ -7,7 +6,7 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use uuid::Uuid;
 
-use crate::scene::PAYLOAD;
+use crate::setup::PAYLOAD;
 
 /// Connections that work at the same time.
 const CONNECTIONS: usize = 4;
@@ -49,8 +48,8 @@ pub(super) async fn drain(address: &str, jobs: usize) -> anyhow::Result<f64> {
         tasks.spawn(work(connection));
     }
     let mut done = 0;
-    while let Some(one) = tasks.join_next().await {
-        done += one??;
+    while let Some(completed) = tasks.join_next().await {
+        done += completed??;
     }
     let rate = jobs as f64 / started.elapsed().as_secs_f64();
     anyhow::ensure!(done == jobs, "the probe completed {done} of {jobs}");
@@ -81,7 +80,7 @@ async fn work(mut connection: MultiplexedConnection) -> anyhow::Result<usize> {
     }
 }
 
-/// Jobs per second put in by pipelines.
+/// Jobs per second enqueued by pipelines.
 pub(super) async fn enqueue(address: &str, jobs: usize) -> anyhow::Result<f64> {
     let client = redis::Client::open(address)?;
     let started = Instant::now();
@@ -89,8 +88,8 @@ pub(super) async fn enqueue(address: &str, jobs: usize) -> anyhow::Result<f64> {
     for _ in 0..CONNECTIONS {
         tasks.spawn(fill(client.get_multiplexed_async_connection().await?, jobs / CONNECTIONS));
     }
-    while let Some(one) = tasks.join_next().await {
-        one??;
+    while let Some(filled) = tasks.join_next().await {
+        filled??;
     }
     Ok(jobs as f64 / started.elapsed().as_secs_f64())
 }

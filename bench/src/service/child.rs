@@ -1,4 +1,4 @@
-//! Processes that a measurement starts: the service, the probe, the sink. None of them outlives it.
+//! The processes of a measurement: the service, the probe, the sink. They end with the measurement.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,33 +10,32 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long a process may take to say where it listens.
-const STARTS_WITHIN: Duration = Duration::from_secs(20);
-/// How long a process may take to end once it is told to.
-const ENDS_WITHIN: Duration = Duration::from_secs(40);
-/// What would change how the service runs, if the caller has it in the environment.
-const FOREIGN_SETTINGS: [&str; 3] = ["REDRIVE_", "OTEL_", "RUST_LOG"];
+/// The time in which a process must print its address.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time in which a process must end after a signal.
+const END_TIMEOUT: Duration = Duration::from_secs(40);
+/// The prefixes of environment variables that would change the service. A process does not inherit them.
+const REMOVED_VARIABLES: [&str; 3] = ["REDRIVE_", "OTEL_", "RUST_LOG"];
 
-/// A process that listens; it is killed when this is dropped.
+/// A process that listens. Dropping this kills it.
 pub struct Child {
     name: &'static str,
     process: tokio::process::Child,
-    /// Held open, so that what it says later does not break it.
-    _said: Lines<BufReader<ChildStdout>>,
+    /// Kept open, so that later output does not fail.
+    _output: Lines<BufReader<ChildStdout>>,
     address: SocketAddr,
 }
 
 impl Child {
-    /// `redrive serve` with `flags` beside the defaults, in a folder where its files go.
+    /// Starts `redrive serve` with the defaults and `flags`, in `folder`.
     pub async fn serve(program: &Path, folder: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags).current_dir(folder);
-        // Its greetings are no news here; its warnings are.
         command.stdin(Stdio::null()).env("RUST_LOG", "warn");
         Self::start("service", command).await
     }
 
-    /// `apps/paste` with its defaults, in a folder where its files go.
+    /// Starts `apps/paste` with its defaults, in `folder`.
     pub async fn paste(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(["--listen", "127.0.0.1:0"]).current_dir(folder);
@@ -44,7 +43,7 @@ impl Child {
         Self::start("paste", command).await
     }
 
-    /// This program again, as the part that `role` names; it ends when its input does.
+    /// Starts this program with the subcommand `role`. The process ends when its standard input closes.
     pub async fn role(role: &'static str) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(role).stdin(Stdio::piped());
@@ -54,7 +53,7 @@ impl Child {
     async fn start(name: &'static str, mut command: Command) -> anyhow::Result<Self> {
         let set = command.as_std().get_envs().map(|(key, _)| key.to_owned()).collect::<Vec<_>>();
         for (key, _) in std::env::vars_os().filter(|(key, _)| !set.contains(key)) {
-            if FOREIGN_SETTINGS.iter().any(|foreign| key.to_string_lossy().starts_with(foreign)) {
+            if REMOVED_VARIABLES.iter().any(|prefix| key.to_string_lossy().starts_with(prefix)) {
                 command.env_remove(key);
             }
         }
@@ -62,58 +61,59 @@ impl Child {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("the {name} cannot be started"))?;
+            .with_context(|| format!("cannot start the {name}"))?;
         let stdout = process.stdout.take().with_context(|| format!("the {name} has no output"))?;
-        let mut said = BufReader::new(stdout).lines();
-        let line = timeout(STARTS_WITHIN, said.next_line())
+        let mut output = BufReader::new(stdout).lines();
+        let line = timeout(START_TIMEOUT, output.next_line())
             .await
-            .with_context(|| format!("the {name} did not say where it listens"))??
-            .with_context(|| format!("the {name} ended at once; see above"))?;
-        let address = address_in(&line).with_context(|| format!("the {name} said only {line:?}"))?;
-        Ok(Self { name, process, _said: said, address })
+            .with_context(|| format!("the {name} did not print its address"))??
+            .with_context(|| format!("the {name} ended at once; its messages are above"))?;
+        let address =
+            parse_address(&line).with_context(|| format!("the {name} printed no address, but {line:?}"))?;
+        Ok(Self { name, process, _output: output, address })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its name and id, to count what it uses.
-    pub fn watched(&self) -> (&'static str, u32) {
+    /// The name and the id of the process, to measure its CPU time.
+    pub fn name_and_pid(&self) -> (&'static str, u32) {
         (self.name, self.process.id().unwrap_or_default())
     }
 
-    /// Ends it in good order; that it cannot is an error.
+    /// Stops the process with a signal, and fails unless it ends with success.
     pub async fn end(mut self) -> anyhow::Result<()> {
-        let (name, pid) = self.watched();
+        let (name, pid) = self.name_and_pid();
         if self.process.stdin.take().is_none() {
-            let told = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
+            let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
             anyhow::ensure!(
-                told.context("there is no `kill`")?.success(),
-                "the {name} ended before its time"
+                sent.context("cannot run `kill`")?.success(),
+                "the {name} ended before the measurement"
             );
         }
-        let status = timeout(ENDS_WITHIN, self.process.wait())
+        let status = timeout(END_TIMEOUT, self.process.wait())
             .await
-            .with_context(|| format!("the {name} did not end within {ENDS_WITHIN:?}"))??;
+            .with_context(|| format!("the {name} did not end within {END_TIMEOUT:?}"))??;
         anyhow::ensure!(status.success(), "the {name} ended with {status}");
         Ok(())
     }
 }
 
-/// Says where a role listens, in the words that [`Child`] looks for.
-pub fn say(address: SocketAddr) {
+/// Prints the address of a role, in the form that [`Child`] expects.
+pub fn print_address(address: SocketAddr) {
     println!("listens on http://{address}");
 }
 
-/// Returns when the process that started this one has closed its input, or is gone.
-pub async fn input_ended() {
+/// Returns when standard input closes, because the parent process closed it or ended.
+pub async fn stdin_closed() {
     let mut input = tokio::io::stdin();
     let mut ignored = [0; 64];
     while input.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
 }
 
-fn address_in(line: &str) -> Option<SocketAddr> {
+fn parse_address(line: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once("http://")?;
     rest.split([' ', ';', '/']).next()?.parse().ok()
 }
@@ -123,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_found_in_what_a_process_says() {
+    fn the_address_is_parsed_from_the_output_of_a_process() {
         for (line, address) in [
             ("redrive listens on http://127.0.0.1:7373 with sqlite:x; docs at http://y/docs", Some(7373)),
             ("listens on http://127.0.0.1:1", Some(1)),
             ("redrive works on sqlite:x, without an API", None),
             ("listens on http://nowhere", None),
         ] {
-            assert_eq!(address_in(line).map(|address| address.port()), address, "{line}");
+            assert_eq!(parse_address(line).map(|address| address.port()), address, "{line}");
         }
     }
 }

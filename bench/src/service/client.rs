@@ -1,4 +1,4 @@
-//! A connection that is kept, for one request after the other, with nothing around it that costs time.
+//! A minimal HTTP client: one connection, one request after the other.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// A connection; it closes when this is dropped.
+/// A connection. Dropping it closes it.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
@@ -19,20 +19,20 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to `address`.
     pub async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream =
-            TcpStream::connect(address).await.with_context(|| format!("{address} takes no connection"))?;
+            TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(async move {
-            // What breaks it is told to the request under way.
+            // A running request reports the error.
             let _ = connection.await;
         });
         Ok(Self { sender, host: HeaderValue::from_str(&address.to_string())?, driver })
     }
 
-    /// Sends a request and reads the whole answer; another status than the one expected is an error.
+    /// Sends a request and reads the whole answer. Fails if the status is not the expected one.
     pub async fn call(
         &mut self,
         method: Method,

@@ -1,4 +1,4 @@
-//! What each process uses of the machine, so that a reader sees which one limits a figure.
+//! Measures the CPU time of each process, to show which one limits a figure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,24 +9,24 @@ use serde::Serialize;
 
 use crate::figures::Samples;
 
-/// Linux counts in hundredths of a second wherever it tells them to programs.
+/// Linux reports CPU time in hundredths of a second.
 const TICKS_PER_S: f64 = 100.0;
 
-/// Processor time since it was started, of some processes.
+/// Measures the CPU time of processes.
 pub struct Meter {
     began: Instant,
     used: Vec<(&'static str, u32, f64)>,
 }
 
 impl Meter {
-    /// Starts to count what the processes use; this one is among them as `load`.
+    /// Starts the measurement of these processes and of this one, as `load`.
     pub fn start(others: &[(&'static str, u32)]) -> anyhow::Result<Self> {
         let all = others.iter().copied().chain([("load", std::process::id())]);
         let used = all.map(|(name, pid)| Ok((name, pid, seconds(pid)?)));
         Ok(Self { used: used.collect::<anyhow::Result<_>>()?, began: Instant::now() })
     }
 
-    /// Cores that each has used on average since the start.
+    /// The average number of cores that each process used since the start.
     pub fn stop(self) -> anyhow::Result<Vec<(&'static str, f64)>> {
         let elapsed = self.began.elapsed().as_secs_f64();
         let cores =
@@ -48,7 +48,7 @@ pub struct CoresUsed {
 }
 
 impl Cores {
-    /// Adds what one repeat used.
+    /// Adds the cores of one repeat.
     pub fn add(&mut self, during: &str, used: Vec<(&'static str, f64)>) {
         let processes = self.0.entry(during.to_owned()).or_default();
         for (process, cores) in used {
@@ -56,22 +56,22 @@ impl Cores {
         }
     }
 
-    /// The medians for people, a line for each measurement.
+    /// The medians as a table, with a line per measurement.
     pub fn table(&self) -> String {
         let mut table = String::from("cores used (median)\n");
         for (during, processes) in &self.0 {
-            let shown: Vec<String> = processes
+            let medians: Vec<String> = processes
                 .iter()
                 .map(|(process, cores)| {
                     format!("{process} {:.2}", Samples::of(cores.iter().copied()).median())
                 })
                 .collect();
-            let _ = writeln!(table, "  {during}: {}", shown.join(", "));
+            let _ = writeln!(table, "  {during}: {}", medians.join(", "));
         }
         table
     }
 
-    /// Everything for programs.
+    /// All values, for JSON.
     pub fn list(&self) -> Vec<CoresUsed> {
         let lines = self.0.iter().flat_map(|(during, processes)| {
             processes.iter().map(|(process, cores)| CoresUsed {
@@ -86,11 +86,11 @@ impl Cores {
 
 fn seconds(pid: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .with_context(|| format!("process {pid} is gone, or this is not Linux"))?;
-    ticks(&stat).map(|ticks| ticks as f64 / TICKS_PER_S).context("/proc does not say what a process used")
+        .with_context(|| format!("process {pid} has ended, or this is not Linux"))?;
+    ticks(&stat).map(|ticks| ticks as f64 / TICKS_PER_S).context("cannot parse the CPU time in /proc")
 }
 
-/// User and system time. The name before them may hold anything, parentheses too.
+/// Parses user and system time. The process name before them may contain anything, including parentheses.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_and_system_time_are_found_behind_any_name() {
+    fn user_and_system_time_are_parsed_after_any_process_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 1 2 3";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("7 (a"), None);

@@ -1,38 +1,38 @@
-//! How many tasks a second become durable, one request for each over 64 connections.
+//! Measures created tasks per second, with one request per task over 64 connections.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::child::Child;
 use super::cpu::Cores;
-use super::load::{self, Burst, CONNECTIONS};
+use super::load::{self, CONNECTIONS, LoadResult};
 use super::request::{self, When};
-use super::running::Running;
+use super::running_service::RunningService;
 use crate::figures::{Bar, Figure, Samples};
 
-/// Nobody listens there, and nobody is called there within the hour.
+/// The target of the tasks. Nothing listens there, and nothing is sent, because the tasks are due in an hour.
 const TARGET: &str = "http://127.0.0.1:9/hooks/orders";
-/// By how much the probe's answers may differ in size.
+/// The allowed difference in size between the answers of the service and the probe.
 const ANSWER_TOLERANCE: f64 = 0.02;
 
-/// The service against an endpoint that stores nothing, in turn.
+/// Compares the service with an endpoint that stores nothing, in turn.
 pub async fn figure(
     program: &Path,
-    lasting: Duration,
+    duration: Duration,
     repeats: usize,
     cores: &mut Cores,
 ) -> anyhow::Result<Figure> {
     let probe = Child::role("probe").await?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        let bare = burst(&probe, lasting).await?;
-        let service = Running::start(program, &[]).await?;
-        let created = burst(&service.child, lasting).await?;
+        let bare = send_load(&probe, duration).await?;
+        let service = RunningService::start(program, &[]).await?;
+        let created = send_load(&service.child, duration).await?;
         service.end().await?;
         let ratio = bare.answer_bytes / created.answer_bytes;
         anyhow::ensure!(
             (ratio - 1.0).abs() < ANSWER_TOLERANCE,
-            "the probe answers {ratio:.2} times the bytes; make its answer like the service's"
+            "the responses of the probe have {ratio:.2} times the bytes of those of the service; change the probe to match the service"
         );
         theirs.push(bare.per_s);
         ours.push(created.per_s);
@@ -49,7 +49,7 @@ pub async fn figure(
     })
 }
 
-async fn burst(child: &Child, lasting: Duration) -> anyhow::Result<Burst> {
+async fn send_load(child: &Child, duration: Duration) -> anyhow::Result<LoadResult> {
     let make = |number: u64| request::task(TARGET, &format!("order-{number:012}"), When::InAnHour).into();
-    load::post(child.address(), "/retry-tasks", lasting, child.watched(), make).await
+    load::post(child.address(), "/v1/tasks", duration, child.name_and_pid(), make).await
 }

@@ -1,21 +1,21 @@
-//! How many due tasks a second reach a sink that answers at once.
+//! Measures due tasks per second that reach a sink, which answers at once.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::bare::Bare;
+use super::bare_client::BareClient;
 use super::cpu::{Cores, Meter};
 use super::request::{self, When};
-use super::running::Running;
+use super::running_service::RunningService;
 use super::sink::Sink;
 use crate::figures::{Bar, Figure, Samples};
 
-/// Requests under way at once, without the service and by its default.
+/// Requests at once: the default of the service, also used for the bare client.
 const SENDERS: usize = 64;
-/// How long a drain may take.
-const DRAINS_WITHIN: Duration = Duration::from_secs(60);
+/// The timeout of a drain.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A way to start the service, and what it must reach.
+/// Flags of the service, and the bar that it must reach with them.
 struct Setting {
     name: &'static str,
     flags: &'static [&'static str],
@@ -32,8 +32,8 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// The service in each setting against the bare client, in turn. Only the first setting has a bar; the others take
-/// part in every second repeat, to save time.
+/// Compares the service in each setting with the bare client, in turn. Only the first setting has a bar. The others are measured in
+/// every second repeat, to save time.
 pub async fn figures(
     program: &Path,
     tasks: usize,
@@ -63,17 +63,21 @@ pub async fn figures(
 }
 
 async fn bare_rate(sink: &mut Sink, calls: usize, cores: &mut Cores) -> anyhow::Result<f64> {
-    let bare = Bare::new(&sink.target())?;
+    let bare = BareClient::new(&sink.target())?;
     sink.take().await?;
-    let meter = Meter::start(&[sink.watched()])?;
+    let meter = Meter::start(&[sink.name_and_pid()])?;
     bare.send_all(calls, SENDERS).await?;
     cores.add("deliveries, the client alone", meter.stop()?);
-    let tally = sink.take().await?;
-    anyhow::ensure!(tally.count == calls as u64, "{} of {calls} bare requests arrived", tally.count);
-    Ok(tally.per_s())
+    let statistics = sink.take().await?;
+    anyhow::ensure!(
+        statistics.count == calls as u64,
+        "{} of {calls} bare requests arrived",
+        statistics.count
+    );
+    Ok(statistics.per_s())
 }
 
-/// Tasks are created while their queue is paused; what counts is the time from the first arrival to the last.
+/// Creates tasks while their queue is paused, and measures the time from the first arrival to the last.
 async fn rate(
     program: &Path,
     setting: &Setting,
@@ -81,20 +85,20 @@ async fn rate(
     tasks: usize,
     cores: &mut Cores,
 ) -> anyhow::Result<f64> {
-    let mut service = Running::start(program, setting.flags).await?;
+    let mut service = RunningService::start(program, setting.flags).await?;
     service.pause().await?;
     let target = sink.target();
     service.fill(tasks, |task| request::task(&target, &format!("order-{task:012}"), When::Now)).await?;
     let early = sink.take().await?.count;
     anyhow::ensure!(early == 0, "{early} tasks were delivered although their queue was paused");
     service.resume().await?;
-    sink.until(1, DRAINS_WITHIN).await?;
-    let meter = Meter::start(&[service.child.watched(), sink.watched()])?;
-    sink.until(tasks as u64, DRAINS_WITHIN).await?;
+    sink.wait_for_arrivals(1, DRAIN_TIMEOUT).await?;
+    let meter = Meter::start(&[service.child.name_and_pid(), sink.name_and_pid()])?;
+    sink.wait_for_arrivals(tasks as u64, DRAIN_TIMEOUT).await?;
     cores.add(setting.name, meter.stop()?);
     service.until_succeeded(tasks).await?;
     service.end().await?;
-    let tally = sink.take().await?;
-    anyhow::ensure!(tally.count == tasks as u64, "{} deliveries of {tasks} tasks", tally.count);
-    Ok(tally.per_s())
+    let statistics = sink.take().await?;
+    anyhow::ensure!(statistics.count == tasks as u64, "{} deliveries of {tasks} tasks", statistics.count);
+    Ok(statistics.per_s())
 }

@@ -1,4 +1,4 @@
-//! Requests from many connections at once, as many as are answered.
+//! Sends requests over many connections, each as soon as the previous one was answered.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,63 +16,65 @@ use super::cpu::Meter;
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 64;
-/// Requests before the count begins: connections are opened, caches and pools fill.
+/// Requests before the measurement, to open connections and fill caches and pools.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// How long the last request of each connection may take.
-const LAST_ANSWER: Duration = Duration::from_secs(20);
+/// The timeout of the last request of each connection.
+const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What came of it.
-pub struct Burst {
+/// The result of a load.
+pub struct LoadResult {
     /// Answers per second.
     pub per_s: f64,
     /// The mean size of an answer.
     pub answer_bytes: f64,
-    /// Cores that each process used meanwhile.
+    /// The cores that each process used.
     pub cores: Vec<(&'static str, f64)>,
 }
 
-/// Posts what `make` makes of a running number to `path`, for `lasting`, and expects a 201 for each.
+/// Posts bodies to `path` for `duration`, and expects the status 201. `make` returns the body by its number.
 pub async fn post(
     address: SocketAddr,
     path: &'static str,
-    lasting: Duration,
-    watched: (&'static str, u32),
+    duration: Duration,
+    process: (&'static str, u32),
     make: impl Fn(u64) -> Bytes + Send + Sync + 'static,
-) -> anyhow::Result<Burst> {
-    let count = Arc::new(Count::default());
+) -> anyhow::Result<LoadResult> {
+    let count = Arc::new(LoadCounters::default());
     let make = Arc::new(make);
     let mut connections = JoinSet::new();
     for _ in 0..CONNECTIONS {
         connections.spawn(repeat(address, Uri::from_static(path), count.clone(), make.clone()));
     }
     tokio::time::sleep(WARM_UP).await;
-    let (meter, began, [answers, bytes]) = (Meter::start(&[watched])?, Instant::now(), count.read());
-    tokio::time::sleep(lasting).await;
-    let (elapsed, [answers_then, bytes_then], cores) = (began.elapsed(), count.read(), meter.stop()?);
-    count.enough.store(true, Ordering::Relaxed);
-    let ended = timeout(LAST_ANSWER, connections.join_all()).await;
-    let ended: anyhow::Result<()> =
-        ended.with_context(|| format!("{path} did not answer within {LAST_ANSWER:?}"))?.into_iter().collect();
+    let (meter, began, [answers, bytes]) = (Meter::start(&[process])?, Instant::now(), count.read());
+    tokio::time::sleep(duration).await;
+    let (elapsed, [answers_at_end, bytes_at_end], cores) = (began.elapsed(), count.read(), meter.stop()?);
+    count.stop.store(true, Ordering::Relaxed);
+    let ended = timeout(LAST_RESPONSE_TIMEOUT, connections.join_all()).await;
+    let ended: anyhow::Result<()> = ended
+        .with_context(|| format!("{path} did not answer within {LAST_RESPONSE_TIMEOUT:?}"))?
+        .into_iter()
+        .collect();
     ended?;
-    let answers = (answers_then - answers) as f64;
-    anyhow::ensure!(answers > 0.0, "{path} answered nothing within {lasting:?}");
-    Ok(Burst {
+    let answers = (answers_at_end - answers) as f64;
+    anyhow::ensure!(answers > 0.0, "{path} answered nothing within {duration:?}");
+    Ok(LoadResult {
         per_s: answers / elapsed.as_secs_f64(),
-        answer_bytes: (bytes_then - bytes) as f64 / answers,
+        answer_bytes: (bytes_at_end - bytes) as f64 / answers,
         cores,
     })
 }
 
-/// What all connections have done so far.
+/// The requests and answers of all connections so far.
 #[derive(Default)]
-struct Count {
-    asked: AtomicU64,
+struct LoadCounters {
+    requests: AtomicU64,
     answers: AtomicU64,
     bytes: AtomicU64,
-    enough: AtomicBool,
+    stop: AtomicBool,
 }
 
-impl Count {
+impl LoadCounters {
     fn read(&self) -> [u64; 2] {
         [&self.answers, &self.bytes].map(|count| count.load(Ordering::Relaxed))
     }
@@ -81,12 +83,12 @@ impl Count {
 async fn repeat(
     address: SocketAddr,
     path: Uri,
-    count: Arc<Count>,
+    count: Arc<LoadCounters>,
     make: Arc<impl Fn(u64) -> Bytes>,
 ) -> anyhow::Result<()> {
     let mut connection = Connection::open(address).await?;
-    while !count.enough.load(Ordering::Relaxed) {
-        let body = make(count.asked.fetch_add(1, Ordering::Relaxed));
+    while !count.stop.load(Ordering::Relaxed) {
+        let body = make(count.requests.fetch_add(1, Ordering::Relaxed));
         let answer = connection.call(Method::POST, &path, body, StatusCode::CREATED).await?;
         count.answers.fetch_add(1, Ordering::Relaxed);
         count.bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);

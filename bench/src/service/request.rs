@@ -1,15 +1,15 @@
-//! The call that every measurement creates or makes: a small webhook, as services send them.
+//! The task of every measurement: a small webhook.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What the target gets, about 200 bytes.
+/// The body, about 200 bytes.
 pub const BODY: &str = r#"{"event":"order.paid","order":{"id":"ord_01J9ZQ3V5T","customer":"cus_000123","currency":"EUR","total":12999,"lines":[{"sku":"A-100","quantity":2},{"sku":"B-7","quantity":1}]},"livemode":true}"#;
 
-/// Carries the time a call was due, in epoch ms, to the sink.
+/// The header with the due time of a call in epoch ms, for the sink.
 pub const DUE: HeaderName = HeaderName::from_static("x-due-ms");
 
-/// Headers of the caller.
+/// The headers of the task.
 const HEADERS: [(&str, &str); 2] = [("x-event", "order.paid"), ("x-source", "checkout")];
 
 /// When a task is due.
@@ -17,9 +17,9 @@ const HEADERS: [(&str, &str); 2] = [("x-event", "order.paid"), ("x-source", "che
 pub enum When {
     /// At once.
     Now,
-    /// So late that nothing is delivered meanwhile.
+    /// In an hour, so that nothing is delivered during the measurement.
     InAnHour,
-    /// At this time in epoch ms, which the task tells the sink.
+    /// At this time in epoch ms, which is also sent to the sink.
     At(i64),
 }
 
@@ -32,7 +32,7 @@ pub fn task(target: &str, key: &str, when: When) -> String {
     };
     let [(event, paid), (source, checkout)] = HEADERS;
     format!(
-        r#"{{"targetUrl":"{target}","headers":{{"{event}":"{paid}","{source}":"{checkout}"{due}}},"bodyJson":{BODY},"idempotencyKey":"{key}"{start}}}"#
+        r#"{{"target":"{target}","headers":{{"{event}":"{paid}","{source}":"{checkout}"{due}}},"bodyJson":{BODY},"idempotencyKey":"{key}"{start}}}"#
     )
 }
 
@@ -42,7 +42,7 @@ pub fn batch(tasks: impl Iterator<Item = String>) -> Bytes {
     format!(r#"{{"items":[{}]}}"#, tasks.join(",")).into()
 }
 
-/// The headers that a delivery of such a task has, for who sends without the service.
+/// The headers of a delivery, for a client without the service.
 pub fn headers(key: &str, due: Option<i64>) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -61,10 +61,10 @@ pub fn headers(key: &str, due: Option<i64>) -> anyhow::Result<HeaderMap> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrive_server::wire::task::TaskRequest;
+    use redrive_wire::task::TaskRequest;
 
     #[test]
-    fn a_task_is_what_the_service_takes() {
+    fn the_service_accepts_the_task() {
         for (when, delay_ms, run_at) in
             [(When::Now, None, None), (When::InAnHour, Some(3_600_000), None), (When::At(7), None, Some(7))]
         {

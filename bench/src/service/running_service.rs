@@ -1,4 +1,4 @@
-//! The service under measurement: a process on a folder of its own, and a connection to prepare it by.
+//! The measured service: a process with a folder of its own, and a connection to set it up.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,61 +11,61 @@ use tokio::time::Instant;
 use super::child::Child;
 use super::client::Connection;
 use super::request;
-use crate::scene;
+use crate::setup;
 
-/// How long the last results may take to be settled once everything has arrived.
-const SETTLES_WITHIN: Duration = Duration::from_secs(10);
+/// The time in which the last tasks must be settled after everything has arrived.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running service.
-pub struct Running {
-    /// Its process.
+pub struct RunningService {
+    /// The process.
     pub child: Child,
     connection: Connection,
     folder: tempfile::TempDir,
 }
 
-impl Running {
-    /// Starts it on an empty folder.
+impl RunningService {
+    /// Starts the service in an empty folder.
     pub async fn start(program: &Path, flags: &[&str]) -> anyhow::Result<Self> {
-        let folder = scene::folder()?;
+        let folder = setup::folder()?;
         let child = Child::serve(program, folder.path(), flags).await?;
         Ok(Self { connection: Connection::open(child.address()).await?, child, folder })
     }
 
-    /// Nothing is delivered from now on.
+    /// Pauses deliveries.
     pub async fn pause(&mut self) -> anyhow::Result<()> {
-        self.post("/queues/default/pause", Bytes::new(), StatusCode::NO_CONTENT).await.map(drop)
+        self.post("/v1/queues/default/pause", Bytes::new(), StatusCode::NO_CONTENT).await.map(drop)
     }
 
-    /// Deliveries go on.
+    /// Resumes deliveries.
     pub async fn resume(&mut self) -> anyhow::Result<()> {
-        self.post("/queues/default/resume", Bytes::new(), StatusCode::NO_CONTENT).await.map(drop)
+        self.post("/v1/queues/default/resume", Bytes::new(), StatusCode::NO_CONTENT).await.map(drop)
     }
 
-    /// Creates `tasks` tasks in batches; `make` makes the JSON of one from its number.
+    /// Creates `tasks` tasks in batches. `make` returns the JSON of one by its number.
     pub async fn fill(&mut self, tasks: usize, make: impl Fn(usize) -> String) -> anyhow::Result<()> {
-        for first in (0..tasks).step_by(scene::BATCH) {
-            let last = tasks.min(first + scene::BATCH);
+        for first in (0..tasks).step_by(setup::BATCH) {
+            let last = tasks.min(first + setup::BATCH);
             let batch = request::batch((first..last).map(&make));
-            let answer = self.post("/retry-tasks/batch", batch, StatusCode::OK).await?;
+            let answer = self.post("/v1/tasks/batch", batch, StatusCode::OK).await?;
             let answer: serde_json::Value = serde_json::from_slice(&answer)?;
-            let items = answer["items"].as_array().context("a batch was not answered item by item")?;
-            let refused = items.iter().find(|item| item["status"] != 201);
-            anyhow::ensure!(refused.is_none(), "a task was not created: {refused:?}");
-            anyhow::ensure!(items.len() == last - first, "a batch was answered in part");
+            let items = answer["items"].as_array().context("the answer to a batch has no items")?;
+            let rejected = items.iter().find(|item| item["status"] != 201);
+            anyhow::ensure!(rejected.is_none(), "a task was not created: {rejected:?}");
+            anyhow::ensure!(items.len() == last - first, "the answer to a batch is incomplete");
         }
         Ok(())
     }
 
-    /// Waits until the store says that `tasks` have succeeded, and no other is left.
+    /// Waits until the service counts `tasks` succeeded tasks and no others.
     pub async fn until_succeeded(&mut self, tasks: usize) -> anyhow::Result<()> {
-        let deadline = Instant::now() + SETTLES_WITHIN;
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
-            let queues = Uri::from_static("/queues");
+            let queues = Uri::from_static("/v1/queues");
             let answer = self.connection.call(Method::GET, &queues, Bytes::new(), StatusCode::OK).await?;
             let answer: serde_json::Value = serde_json::from_slice(&answer)?;
             let jobs = &answer["items"][0]["jobs"];
-            let counts = jobs.as_object().context("the service does not count its tasks")?;
+            let counts = jobs.as_object().context("the service reports no counts")?;
             let others = counts.iter().any(|(state, count)| state != "succeeded" && *count != 0);
             if jobs["succeeded"] == tasks && !others {
                 return Ok(());
@@ -75,7 +75,7 @@ impl Running {
         }
     }
 
-    /// Ends it, and removes its files.
+    /// Stops the service and removes its files.
     pub async fn end(self) -> anyhow::Result<()> {
         drop(self.connection);
         self.child.end().await?;

@@ -1,5 +1,5 @@
-//! The target of deliveries: answers 200 to everything at once, and stamps what arrives. As little of HTTP as will do,
-//! on one thread, so that it takes little from what is measured.
+//! The target of deliveries. It answers every request with 200 and records its time. It has one thread and a minimal HTTP server, so
+//! that it takes little CPU time from the service.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -19,35 +19,35 @@ use super::client::Connection;
 use super::lateness::now_ms;
 use super::request::DUE;
 
-/// Where the sink tells how many have arrived; cheap enough to be asked often.
+/// The path that returns the number of requests. Cheap enough for polling.
 const COUNT: &str = "/count";
-/// Where the sink tells all it knows, and begins anew.
-const TALLY: &str = "/tally";
-/// Time from one look at the count to the next.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Headers of a request at most.
+/// The path that returns the statistics and resets them.
+const STATISTICS: &str = "/statistics";
+/// The time between two polls of the count.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The most headers of a request.
 const HEADERS_MAX: usize = 32;
 
-/// What has arrived since the last time it was asked for. Times are in epoch ms.
+/// Statistics of the requests since they were last taken. Times are in epoch ms.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Tally {
-    /// Requests.
+pub struct ArrivalStatistics {
+    /// The number of requests.
     pub count: u64,
-    /// When the first came.
+    /// When the first one arrived.
     pub first_ms: f64,
-    /// When the last came.
+    /// When the last one arrived.
     pub last_ms: f64,
-    /// How late each was that said when it was due, in ms.
+    /// How late each request with a due time was, in ms.
     pub late_ms: Vec<f64>,
 }
 
-impl Tally {
-    /// Requests per second from the first to the last.
+impl ArrivalStatistics {
+    /// Requests per second, from the first to the last.
     pub fn per_s(&self) -> f64 {
         self.count.saturating_sub(1) as f64 / ((self.last_ms - self.first_ms) / 1e3)
     }
 
-    fn note(&mut self, due_ms: Option<f64>) {
+    fn record(&mut self, due_ms: Option<f64>) {
         let now = now_ms();
         if self.count == 0 {
             self.first_ms = now;
@@ -58,86 +58,89 @@ impl Tally {
     }
 }
 
-/// A sink in a process of its own, and a connection to ask it.
+/// A sink in a process of its own, and a connection to it.
 pub struct Sink {
     child: Child,
     connection: Connection,
 }
 
 impl Sink {
-    /// Starts it.
+    /// Starts a sink.
     pub async fn start() -> anyhow::Result<Self> {
         let child = Child::role("sink").await?;
         Ok(Self { connection: Connection::open(child.address()).await?, child })
     }
 
-    /// Where deliveries go.
+    /// The target address of deliveries.
     pub fn target(&self) -> String {
         format!("http://{}/hooks/orders", self.child.address())
     }
 
-    /// Its name and id.
-    pub fn watched(&self) -> (&'static str, u32) {
-        self.child.watched()
+    /// The name and the id of the process.
+    pub fn name_and_pid(&self) -> (&'static str, u32) {
+        self.child.name_and_pid()
     }
 
-    /// What has arrived since this was last asked for.
-    pub async fn take(&mut self) -> anyhow::Result<Tally> {
-        Ok(serde_json::from_slice(&self.ask(TALLY).await?)?)
+    /// Takes the statistics and resets them.
+    pub async fn take(&mut self) -> anyhow::Result<ArrivalStatistics> {
+        Ok(serde_json::from_slice(&self.get(STATISTICS).await?)?)
     }
 
-    /// Waits until as many as `expected` have arrived since the last [`Sink::take`].
-    pub async fn until(&mut self, expected: u64, within: Duration) -> anyhow::Result<()> {
-        let deadline = Instant::now() + within;
+    /// Waits until `expected` requests have arrived since the last [`Sink::take`].
+    pub async fn wait_for_arrivals(&mut self, expected: u64, timeout: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + timeout;
         loop {
-            let count: u64 = serde_json::from_slice(&self.ask(COUNT).await?)?;
+            let count: u64 = serde_json::from_slice(&self.get(COUNT).await?)?;
             if count >= expected {
                 return Ok(());
             }
-            anyhow::ensure!(Instant::now() < deadline, "{count} of {expected} arrived within {within:?}");
-            tokio::time::sleep(LOOK_EVERY).await;
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "{count} of {expected} requests arrived within {timeout:?}"
+            );
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Ends it.
+    /// Stops the sink.
     pub async fn end(self) -> anyhow::Result<()> {
         drop(self.connection);
         self.child.end().await
     }
 
-    async fn ask(&mut self, path: &'static str) -> anyhow::Result<Bytes> {
+    async fn get(&mut self, path: &'static str) -> anyhow::Result<Bytes> {
         self.connection.call(Method::GET, &Uri::from_static(path), Bytes::new(), StatusCode::OK).await
     }
 }
 
-/// Answers until the input ends.
+/// Answers requests until standard input closes.
 pub async fn run() -> anyhow::Result<()> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-    child::say(listener.local_addr()?);
-    let tally = Rc::new(RefCell::new(Tally::default()));
+    child::print_address(listener.local_addr()?);
+    let statistics = Rc::new(RefCell::new(ArrivalStatistics::default()));
     let answering = async {
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            tokio::task::spawn_local(answer_all(stream, tally.clone()));
+            tokio::task::spawn_local(answer_all(stream, statistics.clone()));
         }
     };
     tokio::task::LocalSet::new()
         .run_until(async {
             tokio::select! {
                 failed = answering => failed,
-                () = child::input_ended() => Ok(()),
+                () = child::stdin_closed() => Ok(()),
             }
         })
         .await
 }
 
-/// Answers one request after the other. A connection that breaks or speaks no HTTP is closed; its client tells.
-async fn answer_all(mut stream: TcpStream, tally: Rc<RefCell<Tally>>) -> anyhow::Result<()> {
+/// Answers one request after the other. A connection that breaks or sends invalid HTTP is closed.
+async fn answer_all(mut stream: TcpStream, statistics: Rc<RefCell<ArrivalStatistics>>) -> anyhow::Result<()> {
     let mut buffer = Vec::with_capacity(16 * 1024);
     loop {
-        while let Some((asked, length)) = read(&buffer)? {
-            let answer = answer(asked, &mut tally.borrow_mut())?;
+        while let Some((request, length)) = parse_request(&buffer)? {
+            let answer = answer(request, &mut statistics.borrow_mut())?;
             buffer.drain(..length);
             stream.write_all(&answer).await?;
         }
@@ -147,27 +150,27 @@ async fn answer_all(mut stream: TcpStream, tally: Rc<RefCell<Tally>>) -> anyhow:
     }
 }
 
-fn answer(asked: Asked, tally: &mut Tally) -> anyhow::Result<Bytes> {
-    let told = match asked {
-        Asked::Delivery { due_ms } => {
-            tally.note(due_ms);
+fn answer(request: SinkRequest, statistics: &mut ArrivalStatistics) -> anyhow::Result<Bytes> {
+    let body = match request {
+        SinkRequest::Delivery { due_ms } => {
+            statistics.record(due_ms);
             return Ok(Bytes::from_static(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
         }
-        Asked::Count => tally.count.to_string(),
-        Asked::Tally => serde_json::to_string(&std::mem::take(tally))?,
+        SinkRequest::Count => statistics.count.to_string(),
+        SinkRequest::Statistics => serde_json::to_string(&std::mem::take(statistics))?,
     };
-    Ok(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{told}", told.len()).into())
+    Ok(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into())
 }
 
 #[derive(Debug, PartialEq)]
-enum Asked {
+enum SinkRequest {
     Count,
-    Tally,
+    Statistics,
     Delivery { due_ms: Option<f64> },
 }
 
-/// The request at the front and its length; none while it has not come whole.
-fn read(buffer: &[u8]) -> anyhow::Result<Option<(Asked, usize)>> {
+/// Parses the first request and its length. None while it is incomplete.
+fn parse_request(buffer: &[u8]) -> anyhow::Result<Option<(SinkRequest, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(head) = request.parse(buffer)? else { return Ok(None) };
@@ -179,12 +182,12 @@ fn read(buffer: &[u8]) -> anyhow::Result<Option<(Asked, usize)>> {
     if buffer.len() < length {
         return Ok(None);
     }
-    let asked = match request.path.context("a request without a path")? {
-        COUNT => Asked::Count,
-        TALLY => Asked::Tally,
-        _ => Asked::Delivery { due_ms: number(DUE.as_str())? },
+    let parsed = match request.path.context("a request without a path")? {
+        COUNT => SinkRequest::Count,
+        STATISTICS => SinkRequest::Statistics,
+        _ => SinkRequest::Delivery { due_ms: number(DUE.as_str())? },
     };
-    Ok(Some((asked, length)))
+    Ok(Some((parsed, length)))
 }
 
 #[cfg(test)]
@@ -192,19 +195,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_once_it_is_whole() {
+    fn a_request_is_parsed_once_it_is_complete() {
         let request =
             b"POST /x HTTP/1.1\r\nContent-Length: 2\r\nx-due-ms: 7\r\n\r\nhiGET /count HTTP/1.1\r\n\r\n";
         let whole = request.windows(2).position(|bytes| bytes == b"hi").unwrap() + 2;
-        assert_eq!(read(&request[..whole - 1]).unwrap(), None);
-        assert_eq!(read(request).unwrap(), Some((Asked::Delivery { due_ms: Some(7.0) }, whole)));
-        assert_eq!(read(&request[whole..]).unwrap().unwrap().0, Asked::Count);
-        assert!(read(b"nonsense\r\n\r\n").is_err());
+        assert_eq!(parse_request(&request[..whole - 1]).unwrap(), None);
+        assert_eq!(
+            parse_request(request).unwrap(),
+            Some((SinkRequest::Delivery { due_ms: Some(7.0) }, whole))
+        );
+        assert_eq!(parse_request(&request[whole..]).unwrap().unwrap().0, SinkRequest::Count);
+        assert!(parse_request(b"nonsense\r\n\r\n").is_err());
     }
 
     #[test]
-    fn the_rate_is_that_between_the_first_and_the_last() {
-        let tally = Tally { count: 101, first_ms: 5_000.0, last_ms: 5_500.0, late_ms: Vec::new() };
-        assert_eq!(tally.per_s(), 200.0);
+    fn the_rate_counts_from_the_first_to_the_last_request() {
+        let statistics =
+            ArrivalStatistics { count: 101, first_ms: 5_000.0, last_ms: 5_500.0, late_ms: Vec::new() };
+        assert_eq!(statistics.per_s(), 200.0);
     }
 }

@@ -19,18 +19,19 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A worker acknowledges what it has run before it fetches again, so several take turns.
+/// The workers of the drain. A worker acknowledges its jobs before it fetches again, so several workers overlap.
 const WORKERS: usize = 4;
-/// Jobs taken, and acknowledged, in one go by a worker.
-const TAKE: usize = 500;
-/// Drain workers find their jobs waiting; this is only how often an idle one looks again.
+/// Jobs that a worker fetches, and acknowledges, at once.
+const FETCH: usize = 500;
+/// The poll interval of an idle drain worker. It hardly matters, because the jobs are already due.
 const DRAIN_POLL: Duration = Duration::from_millis(100);
-static WORKER: AtomicUsize = AtomicUsize::new(0);
-/// Every job is pushed as a scheduled one, for which nothing is published: a worker only polls.
+static NEXT_WORKER: AtomicUsize = AtomicUsize::new(0);
+/// The poll interval of the pickup worker. The peer pushes every job as a scheduled one and publishes nothing for it, so a worker
+/// must poll.
 const PICKUP_POLL: Duration = Duration::from_millis(5);
 const QUEUE: &str = "noop";
-/// What a fetch does for due jobs, in pieces: it hands all of them to one call, which fails from
-/// 8000 on and ends the worker.
+/// Promotes due jobs, 5000 at a time. A fetch of the peer promotes all due jobs in one call, which fails for 8000 jobs or more and
+/// ends the worker.
 const PROMOTE: &str = "repeat local due = redis.call('ZRANGE', KEYS[1], 0, 4999) \
     if #due > 0 then redis.call('RPUSH', KEYS[2], unpack(due)) redis.call('ZREM', KEYS[1], unpack(due)) end \
     until #due == 0";
@@ -64,15 +65,15 @@ async fn noop(_: (), probe: Data<Arc<Probe>>) -> Result<(), BoxDynError> {
     Ok(())
 }
 
-/// A monitor of workers, which ends when `stop` is dropped.
+/// A monitor with its workers. It ends when `stop` is dropped.
 struct Running {
     stop: oneshot::Sender<()>,
     monitor: JoinHandle<Result<(), MonitorError>>,
 }
 
-/// Its fastest settings: no second write that only tells Running from Queued, no events.
+/// The fastest settings: no events, and no second write that only distinguishes Running from Queued.
 fn config() -> Config {
-    Config::default().queue(QUEUE).batch_size(TAKE).lock_tasks(false).emit_events(false)
+    Config::default().queue(QUEUE).batch_size(FETCH).lock_tasks(false).emit_events(false)
 }
 
 impl Peer for Apalis {
@@ -83,8 +84,8 @@ impl Peer for Apalis {
 
     fn settings() -> String {
         format!(
-            "push_bulk of 1000 from {} tasks; drain: {WORKERS} workers, batch_size {TAKE}, lock_tasks off, \
-             acknowledged in batches, due jobs promoted in pieces; keeps what is done; pickup: one worker \
+            "push_bulk of 1000 from {} tasks; drain: {WORKERS} workers, batch_size {FETCH}, lock_tasks off, \
+             acknowledged in batches, due jobs promoted 5000 at a time; keeps completed jobs; pickup: one worker \
              that polls every {PICKUP_POLL:?}",
             Self::BATCH_CALLERS
         )
@@ -96,8 +97,8 @@ impl Peer for Apalis {
 
     async fn start(&self, load: Load, probe: &Arc<Probe>) -> Result<Running> {
         let (backend, data) = (self.storage.clone(), probe.clone());
-        // A worker's name is taken for a while after it has ended.
-        let id = WORKER.fetch_add(1, Ordering::Relaxed);
+        // The name of a worker cannot be used again for a while after the worker has ended.
+        let id = NEXT_WORKER.fetch_add(1, Ordering::Relaxed);
         let (workers, poll) = match load {
             Load::Backlog => {
                 self.promote().await?;

@@ -21,15 +21,15 @@ use sqlx::{ConnectOptions, SqliteConnection};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-/// Many workers, because a worker's acknowledgements get slower with every job it has done
-/// (the query walks all rows locked by that worker for each one): one worker does a few
-/// hundred jobs a second where 512 do ten thousand. More than 512 brought nothing.
+/// The workers of the drain. The acknowledgements of a worker get slower with every job that it has done, because each of them reads
+/// all rows that this worker has locked. One worker does a few hundred jobs per second, and 512 workers do ten thousand. More workers
+/// were no faster.
 const WORKERS: usize = 512;
-/// Jobs taken, and acknowledged, in one go by a worker: the best of a scan from 10 to 1000.
-const TAKE: usize = 30;
-/// Drain workers find their jobs waiting; this is only how often an idle one looks again.
+/// Jobs that a worker fetches, and acknowledges, at once. 30 was the fastest value from 10 to 1000.
+const FETCH: usize = 30;
+/// The poll interval of an idle drain worker. It hardly matters, because the jobs are already due.
 const DRAIN_POLL: Duration = Duration::from_secs(1);
-/// What the pickup worker falls back on if it misses an insert's wake-up.
+/// The poll interval of the pickup worker, in case it misses the wake-up of an insert.
 const PICKUP_POLL: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
@@ -50,9 +50,8 @@ async fn noop(_: (), probe: Data<Arc<Probe>>) -> Result<(), BoxDynError> {
     Ok(())
 }
 
-/// A pool of one connection with the insert hook of `connect_with_callback`, which itself
-/// leaves no choice of pool: with its ten connections writers collide, and of many
-/// workers some die of "database is locked".
+/// A pool of one connection, with the insert hook of `connect_with_callback`. That function cannot be used, because its pool has ten
+/// connections: their writers collide, and some of the workers end with "database is locked".
 fn open_pool(file: &Path) -> (SqlitePool, UnboundedReceiver<()>) {
     let (tx, inserts) = unbounded();
     let pool = SqlitePoolOptions::new()
@@ -62,7 +61,7 @@ fn open_pool(file: &Path) -> (SqlitePool, UnboundedReceiver<()>) {
             Box::pin(async move {
                 conn.lock_handle().await?.set_update_hook(move |event| {
                     if event.operation == SqliteOperation::Insert && event.table == "Jobs" {
-                        // Nobody listening is fine: the polls still find the job.
+                        // If nothing receives the message, a poll finds the job.
                         let _ = tx.unbounded_send(());
                     }
                 });
@@ -75,9 +74,8 @@ fn open_pool(file: &Path) -> (SqlitePool, UnboundedReceiver<()>) {
 
 async fn open_storage(pool: &SqlitePool) -> Result<SqliteStorage<()>> {
     SqliteStorage::setup(pool).await?;
-    // The fetch itself claims a job for the worker; the lock is a second write that only
-    // tells Running from Queued.
-    let config = Config::default().queue("noop").batch_size(TAKE).lock_tasks(false);
+    // The fetch already claims a job for the worker. The lock would be a second write, which only distinguishes Running from Queued.
+    let config = Config::default().queue("noop").batch_size(FETCH).lock_tasks(false);
     Ok(SqliteStorage::new(pool).with_config(config))
 }
 
@@ -118,18 +116,18 @@ async fn pickups(
     picks: usize,
     notes: &mut Notes,
 ) -> Result<Vec<Duration>> {
-    // Stopping workers at times costs the pool its connection, and the settings with it.
+    // When workers stop, the pool sometimes loses its connection, and with it the settings.
     SqliteStorage::setup(storage.pool()).await?;
-    // The inserts of the phases before would keep the worker busy with empty fetches.
+    // The messages of earlier inserts would keep the worker busy with empty fetches.
     while let Some(Some(())) = inserts.next().now_or_never() {}
-    let strategy = Strategy::new().stream(inserts.ready_chunks(TAKE)).interval(PICKUP_POLL);
+    let strategy = Strategy::new().stream(inserts.ready_chunks(FETCH)).interval(PICKUP_POLL);
     let probe = Arc::new(Probe::new());
     let worker = WorkerBuilder::new("pickup")
         .backend(storage.clone().poll_with_strategy(strategy))
         .data(probe.clone())
         .build(noop);
     let running = tokio::spawn(worker.run());
-    // Registering the worker is not part of any pickup.
+    // The time to register the worker must not count as part of a pickup.
     sleep(Duration::from_millis(500)).await;
     let waits = phases::pickups(&Apalis(storage.clone()), &probe, picks, PAUSE_MS, notes).await;
     if running.is_finished() {
@@ -144,7 +142,7 @@ async fn done_in_db(reader: &mut SqliteConnection) -> Result<usize> {
     Ok(done as usize)
 }
 
-/// Read back from the pool's only connection, the one every write goes through.
+/// The settings of the only connection of the pool, which makes all writes.
 async fn durability(pool: &SqlitePool) -> Result<String> {
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(pool).await?;
     let sync: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(pool).await?;
@@ -180,7 +178,7 @@ async fn main() -> Result<()> {
         durability,
         settings: format!(
             "push_bulk of 1000; pool of one connection; drain: {WORKERS} workers, batch_size \
-             {TAKE}, lock_tasks off; pickup: one worker woken by the insert hook"
+             {FETCH}, lock_tasks off; pickup: one worker woken by the insert hook"
         ),
         enqueue_batch_per_s: batch.per_s(),
         enqueue_one_by_one_64_tasks_per_s: singles.per_s(),

@@ -22,17 +22,16 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
 const QUEUE: &str = "noop";
-/// Physical queues behind the one queue, so that callers and claims seldom meet on the same
-/// head; 1 and 2 were slower.
+/// Physical queues of the logical queue, so that callers and claims rarely compete for the same head. 1 and 2 were slower.
 const PARTITIONS: usize = 4;
-/// Per partition. From 512 in all, the crate completes jobs in four batches side by side; 100 in
-/// all did half as much, 4096 no more.
+/// The workers of a partition. With 512 workers or more in total, the crate completes jobs in four concurrent batches. 100 workers in
+/// total were half as fast, and 4096 were no faster.
 const WORKERS: u32 = 256;
-/// Jobs claimed in one go by a partition, the crate's default.
-const TAKE: usize = 512;
-/// What a dispatcher falls back on if it misses a notification, the crate's default.
+/// Jobs that a partition claims at once. This is the default of the crate.
+const CLAIM: usize = 512;
+/// The poll interval, in case a dispatcher misses a notification. This is the default of the crate.
 const POLL: Duration = Duration::from_millis(200);
-/// No deadline: the crate then records claims and completions as batches, not row by row.
+/// No deadline. Without deadlines the crate records claims and completions in batches, not row by row.
 const DEADLINE: Duration = Duration::ZERO;
 const CONNECTIONS: u32 = 20;
 
@@ -44,21 +43,20 @@ struct Awa {
     pool: PgPool,
     store: Arc<QueueStorage>,
     queue: Arc<PartitionedQueue>,
-    turn: Arc<AtomicUsize>,
+    next_partition: Arc<AtomicUsize>,
 }
 
 impl Awa {
-    /// A job, the partitions taking turns.
+    /// A job for the next partition, in round-robin order.
     fn job(&self) -> Result<InsertParams> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let opts = self.queue.route_opts_by_index(InsertOpts::default(), turn);
+        let index = self.next_partition.fetch_add(1, Ordering::Relaxed);
+        let opts = self.queue.route_opts_by_index(InsertOpts::default(), index);
         Ok(insert::params_with(&Noop {}, opts)?)
     }
 }
 
 impl Enqueue for Awa {
-    /// Straight into the storage, like the batch: `insert_with` goes through a function for old
-    /// schemas and takes three times as long.
+    /// Writes directly to the storage, like `batch`. `insert_with` calls a function for old schemas and takes three times as long.
     async fn one(&mut self) -> Result<()> {
         self.store.enqueue_params_batch(&self.pool, &[self.job()?]).await?;
         Ok(())
@@ -81,8 +79,8 @@ impl Peer for Awa {
         format!(
             "enqueue_params_copy (COPY) of 1000 from {} connections; one by one: \
              enqueue_params_batch of one; {PARTITIONS} partitions, each {WORKERS} workers and \
-             claims of {TAKE}; no deadline, so claims and completions are kept as batches; drops \
-             what is done as its ring turns; pickup: the same workers, woken by NOTIFY; \
+             claims of {CLAIM}; no deadline, so claims and completions are stored in batches; drops \
+             completed jobs when its ring rotates; pickup: the same workers, woken by NOTIFY; \
              {CONNECTIONS} connections",
             Self::BATCH_CALLERS
         )
@@ -96,7 +94,7 @@ impl Peer for Awa {
         let probe = probe.clone();
         let config = QueueConfig {
             max_workers: WORKERS,
-            claim_batch_size: TAKE,
+            claim_batch_size: CLAIM,
             poll_interval: POLL,
             deadline_duration: DEADLINE,
             ..QueueConfig::default()
@@ -117,8 +115,8 @@ impl Peer for Awa {
         Ok(())
     }
 
-    /// The same sources that the crate's own `queue_counts` adds up, which takes seconds at
-    /// this size as it also walks what is not done.
+    /// Adds up the tables that `queue_counts` of the crate also reads. `queue_counts` itself takes seconds at this size, because it also
+    /// reads the jobs that are not done.
     async fn done(&self, reader: &PgPool, _added: usize) -> Result<usize> {
         let sql = "SELECT ((SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)
             + (SELECT count(*) FROM awa.done_entries WHERE state = 'completed')
@@ -137,6 +135,6 @@ async fn main() -> Result<()> {
     let store = Arc::new(QueueStorage::new(QueueStorageConfig::default())?);
     store.install(&pool).await?;
     let queue = Arc::new(PartitionedQueue::new(QUEUE, PARTITIONS)?);
-    let peer = Awa { pool, store, queue, turn: Arc::default() };
+    let peer = Awa { pool, store, queue, next_partition: Arc::default() };
     phases_postgres::measure(&args, peer, reader).await
 }

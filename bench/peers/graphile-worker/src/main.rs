@@ -21,19 +21,18 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinHandle;
 
-/// Local queues, each of which fetches for itself: a second one fetches while the first is
-/// worked off; a third brought nothing.
+/// Local queues. Each fetches jobs independently, so the second queue fetches while the jobs of the first one run. A third queue was no
+/// faster.
 const LOCAL_QUEUES: usize = 2;
-/// Jobs a local queue fetches at once; a single queue of 5000 or 10000 was slower.
+/// Jobs that a local queue fetches at once. A single queue of 5000 or 10000 was slower.
 const LOCAL_QUEUE_SIZE: usize = 5000;
-/// 16 to 500 were about the same: what runs does nothing.
+/// Jobs that run at once. Values from 16 to 500 made little difference, because the handler does nothing.
 const CONCURRENCY: usize = 64;
-/// How long completions are collected before one statement deletes them; 20 ms and more was
-/// slower, 1 ms no faster.
+/// How long completions are collected before one statement deletes their jobs. 20 ms and more were slower, and 1 ms was no faster.
 const BATCH_DELAY: Duration = Duration::from_millis(5);
-/// How soon a drained local queue fetches again.
+/// The time after which an empty local queue fetches again.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
-/// A notification makes every idle slot ask the database for one job.
+/// Jobs that run at once during pickups. After a notification, every idle slot queries the database for one job.
 const PICKUP_CONCURRENCY: usize = 4;
 const CONNECTIONS: u32 = 20;
 const SCHEMA: &str = "graphile_worker";
@@ -44,17 +43,17 @@ struct Graphile {
     utils: WorkerUtils,
 }
 
-/// The task; no fields, so that its payload is as small as the crate allows.
+/// The task. It has no fields, so that its payload is as small as possible.
 #[derive(Serialize, Deserialize)]
 struct Noop {}
 
-/// What the handler finds in its context, which must be Debug.
+/// The probe in the context of the handler, which must implement `Debug`.
 #[derive(Clone)]
-struct Seen(Arc<Probe>);
+struct ProbeExtension(Arc<Probe>);
 
-impl std::fmt::Debug for Seen {
+impl std::fmt::Debug for ProbeExtension {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seen")
+        f.write_str("ProbeExtension")
     }
 }
 
@@ -62,8 +61,8 @@ impl TaskHandler for Noop {
     const IDENTIFIER: &'static str = "noop";
 
     async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
-        if let Some(seen) = ctx.get_ext::<Seen>() {
-            seen.0.started();
+        if let Some(probe) = ctx.get_ext::<ProbeExtension>() {
+            probe.0.started();
         }
         Ok::<(), String>(())
     }
@@ -97,7 +96,7 @@ impl Peer for Graphile {
         format!(
             "add_raw_jobs of 1000 from {} connections; drain: {LOCAL_QUEUES} local queues of \
              {LOCAL_QUEUE_SIZE}, no refetch delay, poll {} ms, concurrency {CONCURRENCY}, completions \
-             and failures batched for {} ms; deletes what it completes; pickup: concurrency \
+             and failures batched for {} ms; deletes completed jobs; pickup: concurrency \
              {PICKUP_CONCURRENCY}, no local queue, woken by NOTIFY; sqlx driver, {CONNECTIONS} connections",
             Self::BATCH_CALLERS,
             DRAIN_POLL.as_millis(),
@@ -113,7 +112,7 @@ impl Peer for Graphile {
         let options = WorkerOptions::default()
             .database(self.database.clone())
             .schema(SCHEMA)
-            .add_extension(Seen(probe.clone()))
+            .add_extension(ProbeExtension(probe.clone()))
             .define_job::<Noop>()
             .complete_job_batch_delay(BATCH_DELAY)
             .fail_job_batch_delay(BATCH_DELAY);
@@ -133,7 +132,7 @@ impl Peer for Graphile {
         Ok(running.await??)
     }
 
-    /// What is completed is deleted.
+    /// Completed jobs are deleted, so the jobs that remain are not done.
     async fn done(&self, reader: &PgPool, added: usize) -> Result<usize> {
         let sql = "SELECT count(*) FROM graphile_worker._private_jobs";
         let left: i64 = sqlx::query_scalar(sql).fetch_one(reader).await?;
