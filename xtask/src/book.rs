@@ -1,22 +1,22 @@
-//! The guide as a book.
+//! Builds the guide as a book.
 
 use std::process::Command;
 
 use crate::run::{cargo, root, run, works};
 use crate::setup::tools;
 
-/// The version whose output was looked at.
+/// The version of mdBook that is installed. Its output was checked.
 const MDBOOK: &str = "0.5.4";
 
-/// Builds the book into `target/book`, with an mdBook that is on the path or that is installed beside the build.
+/// Builds the book into `target/book`. Uses the mdBook in `PATH`, or installs one in the target folder.
 pub(crate) fn book() -> anyhow::Result<()> {
     let home = tools()?.join("mdbook");
-    let own = home.join("bin/mdbook");
-    let program = if works("mdbook", &["--version"]) { "mdbook".into() } else { own };
+    let installed = home.join("bin/mdbook");
+    let program = if works("mdbook", &["--version"]) { "mdbook".into() } else { installed };
     if !works(&program.to_string_lossy(), &["--version"]) {
         let mut install = cargo();
         install.args(["install", "mdbook", "--locked", "--version", MDBOOK]);
-        // Without what serves a book while it is written.
+        // Leaves out the web server of mdBook, which is not needed to build a book.
         install.args(["--no-default-features", "--features", "search", "--root"]).arg(&home);
         run(&mut install)?;
     }

@@ -1,8 +1,10 @@
-//! `cargo xtask`: the project's own commands.
+//! `cargo xtask`: commands for the development of this project.
 
 mod bench;
 mod book;
+mod program_run;
 mod programs;
+mod prose;
 mod run;
 mod setup;
 mod soak;
@@ -14,15 +16,15 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Command {
-    /// Install what the project needs and the machine lacks
-    Setup,
-    /// Everything that must pass: formatting, lints, tidy checks, all tests
-    Test,
-    /// Measure against raw probes and peers, in release
+    /// Install the programs that the tests need and the machine lacks
+    Setup(setup::Arguments),
+    /// Run everything that must pass: formatting, lints, tidy checks, all tests
+    Test(setup::Arguments),
+    /// Measure redrive, raw probes and peers, in release mode
     Bench(bench::Arguments),
-    /// Simulate and crash for as long as it is given
+    /// Run simulations and crash tests with new seeds for a given time
     Soak(soak::Arguments),
-    /// Check dependencies, licences and layout
+    /// Check dependencies, licences, layout and wording
     Tidy,
     /// Build the guide as a book, into target/book
     Book,
@@ -30,8 +32,8 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
-        Command::Setup => setup::setup(),
-        Command::Test => test::test(),
+        Command::Setup(arguments) => setup::setup(arguments),
+        Command::Test(arguments) => test::test(arguments),
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::Soak(arguments) => soak::soak(&arguments),
         Command::Tidy => tidy::tidy(),

@@ -1,19 +1,27 @@
-//! Everything that must pass before a change is done.
+//! Runs everything that must pass before a change is complete.
 
 use std::process::Command;
 
 use crate::run::{cargo, run};
 use crate::{programs, setup, tidy};
 
-/// Sets up, then checks formatting, lints, layout and all tests, in the order of how soon they can fail.
-pub(crate) fn test() -> anyhow::Result<()> {
-    setup::setup()?;
+/// Installs what is missing, then runs the quick checks first and the tests last.
+pub(crate) fn test(setup: setup::Arguments) -> anyhow::Result<()> {
+    setup::setup(setup)?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::tidy()?;
-    run(once().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
-    programs::build_and_run(&mut once())?;
-    run(once().args(["test", "--workspace", "--locked", "--doc"]))?;
-    run(once().env("RUSTDOCFLAGS", "-D warnings").args([
+    run(cargo_without_cache().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    programs::build_and_run(&mut cargo_without_cache())?;
+    run(cargo_without_cache().args(["test", "--workspace", "--locked", "--doc"]))?;
+    run(cargo_without_cache().env("RUSTDOCFLAGS", "-D warnings").args([
         "doc",
         "--workspace",
         "--no-deps",
@@ -22,8 +30,8 @@ pub(crate) fn test() -> anyhow::Result<()> {
     ]))
 }
 
-/// What is built from nothing and then thrown away need not be prepared for the next change.
-fn once() -> Command {
+/// Builds without the incremental cache, which costs time and disk and is never used again.
+fn cargo_without_cache() -> Command {
     let mut cargo = cargo();
     cargo.env("CARGO_INCREMENTAL", "0");
     cargo

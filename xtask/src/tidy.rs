@@ -1,4 +1,4 @@
-//! Checks that the code keeps its shape: dependencies point one way, licences are allowed, files say what they are.
+//! Checks the directions of dependencies, the licences, the beginning and length of files, and the wording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,17 +6,19 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cargo_metadata::{DependencyKind, Metadata, Package};
 
+use crate::prose;
 use crate::run::root;
 
-/// Which of our crates each of ours may use. Tests may use more.
-const DIRECTIONS: [(&str, &[&str]); 17] = [
+/// The crates of this workspace that each crate may use. Tests may use more.
+const DIRECTIONS: [(&str, &[&str]); 19] = [
     ("redrive-core", &[]),
     ("redrive-macros", &[]),
+    ("redrive-sql", &[]),
     ("redrive-simulate", &["redrive-core"]),
     ("redrive-bodies", &["redrive-core"]),
-    ("redrive-store-sqlite", &["redrive-core"]),
-    ("redrive-store-postgres", &["redrive-core"]),
-    ("redrive-store-redis", &["redrive-core"]),
+    ("redrive-store-sqlite", &["redrive-core", "redrive-sql"]),
+    ("redrive-store-postgres", &["redrive-core", "redrive-sql"]),
+    ("redrive-store-redis", &["redrive-core", "redrive-sql"]),
     ("redrive-worker", &["redrive-core"]),
     ("redrive-testkit", &["redrive-core", "redrive-worker"]),
     (
@@ -43,30 +45,32 @@ const DIRECTIONS: [(&str, &[&str]); 17] = [
             "redrive-testkit",
             "redrive-delivery",
             "redrive-server",
+            "redrive-wire",
         ],
     ),
     ("redrive-delivery", &["redrive-bodies", "redrive-core", "redrive-worker"]),
-    ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery"]),
-    ("redrive-console", &["redrive-server"]),
+    ("redrive-wire", &["redrive-core"]),
+    ("redrive-server", &["redrive-core", "redrive-worker", "redrive", "redrive-delivery", "redrive-wire"]),
+    ("redrive-console", &["redrive-core", "redrive-wire"]),
     (
         "redrive-cli",
         &[
             "redrive-core",
             "redrive",
-            "redrive-bench",
             "redrive-console",
             "redrive-delivery",
             "redrive-server",
             "redrive-simulate",
+            "redrive-wire",
             "redrive-worker",
         ],
     ),
-    ("paste", &["redrive"]),
+    ("paste", &["redrive", "redrive-sql"]),
     ("xtask", &[]),
 ];
 
-/// Crates that only some of ours may use, so that each kind of knowledge has one home. The benchmark has them too where
-/// it holds one of ours against the bare thing: SQLite without the engine, an endpoint without the service.
+/// External crates that only some crates may use, for example SQL clients only in stores. The benchmark uses them for its raw
+/// probes: SQLite without the engine, an endpoint without the service.
 const RESERVED: [(&str, &[&str]); 6] = [
     ("rusqlite", &["redrive-store-sqlite", "redrive-bench"]),
     ("tokio-postgres", &["redrive-store-postgres", "redrive-bench"]),
@@ -76,44 +80,45 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("object_store", &["redrive-bodies", "paste"]),
 ];
 
-/// What core must not use at all, not even through others.
+/// Crates that core must not use, directly or indirectly.
 const BANNED_FROM_CORE: [&str; 4] = ["tokio", "rand", "fastrand", "getrandom"];
 
-/// Lines of a file without its tests.
+/// The most lines of a file, without its tests.
 const FILE_LINES_MAX: usize = 500;
 
 pub(crate) fn tidy() -> anyhow::Result<()> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).exec()?;
     let mut problems = Vec::new();
-    directions(&metadata, &mut problems);
-    core_is_pure(&metadata, &mut problems)?;
-    licences(&metadata, &mut problems)?;
-    files(&mut problems)?;
+    check_directions(&metadata, &mut problems);
+    check_core(&metadata, &mut problems)?;
+    check_licences(&metadata, &mut problems)?;
+    check_files(&mut problems)?;
+    prose::check(&mut problems)?;
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }
-    anyhow::ensure!(problems.is_empty(), "{} things are untidy", problems.len());
-    println!("tidy: {} packages, all in order", metadata.packages.len());
+    anyhow::ensure!(problems.is_empty(), "tidy found {} problems", problems.len());
+    println!("tidy: {} packages, no problems", metadata.packages.len());
     Ok(())
 }
 
-fn directions(metadata: &Metadata, problems: &mut Vec<String>) {
-    let ours: BTreeSet<&str> =
+fn check_directions(metadata: &Metadata, problems: &mut Vec<String>) {
+    let workspace: BTreeSet<&str> =
         metadata.workspace_packages().iter().map(|package| package.name.as_str()).collect();
     let allowed: BTreeMap<&str, &[&str]> = DIRECTIONS.into_iter().collect();
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
         let Some(allowed) = allowed.get(name) else {
-            problems.push(format!("{name} has no line in DIRECTIONS"));
+            problems.push(format!("{name} is missing in DIRECTIONS: add it with the crates that it may use"));
             continue;
         };
         for used in normal_dependencies(package) {
-            if ours.contains(used) && !allowed.contains(&used) {
+            if workspace.contains(used) && !allowed.contains(&used) {
                 problems.push(format!("{name} must not use {used}"));
             }
-            for (reserved, homes) in RESERVED {
-                if used == reserved && !homes.contains(&name) {
-                    problems.push(format!("{name} must not use {reserved}, only {} may", homes.join(", ")));
+            for (reserved, users) in RESERVED {
+                if used == reserved && !users.contains(&name) {
+                    problems.push(format!("{name} must not use {reserved}, only {} may", users.join(", ")));
                 }
             }
         }
@@ -125,18 +130,18 @@ fn normal_dependencies(package: &Package) -> impl Iterator<Item = &str> {
     normal.map(|dependency| dependency.name.as_str())
 }
 
-fn core_is_pure(metadata: &Metadata, problems: &mut Vec<String>) -> anyhow::Result<()> {
-    let nodes = &metadata.resolve.as_ref().context("cargo metadata has no graph")?.nodes;
+fn check_core(metadata: &Metadata, problems: &mut Vec<String>) -> anyhow::Result<()> {
+    let nodes = &metadata.resolve.as_ref().context("cargo metadata returned no dependency graph")?.nodes;
     let core = metadata.workspace_packages().into_iter().find(|package| package.name == "redrive-core");
-    let mut open = vec![core.context("there is no redrive-core")?.id.clone()];
+    let mut pending = vec![core.context("the workspace has no redrive-core")?.id.clone()];
     let mut seen = BTreeSet::new();
-    while let Some(id) = open.pop() {
+    while let Some(id) = pending.pop() {
         if !seen.insert(id.clone()) {
             continue;
         }
         let name = metadata[&id].name.as_str();
         if BANNED_FROM_CORE.contains(&name) {
-            problems.push(format!("redrive-core must not use {name}, not even through another crate"));
+            problems.push(format!("redrive-core must not use {name}, directly or indirectly"));
         }
         let Some(node) = nodes.iter().find(|node| node.id == id) else { continue };
         let normal = |dependency: &&cargo_metadata::NodeDep| {
@@ -145,40 +150,40 @@ fn core_is_pure(metadata: &Metadata, problems: &mut Vec<String>) -> anyhow::Resu
                 .iter()
                 .any(|kind| kind.kind == DependencyKind::Normal && kind.target.is_none())
         };
-        open.extend(node.deps.iter().filter(normal).map(|dependency| dependency.pkg.clone()));
+        pending.extend(node.deps.iter().filter(normal).map(|dependency| dependency.pkg.clone()));
     }
     Ok(())
 }
 
-/// The licences that deny.toml allows, checked here too so that no tool has to be installed for it.
-fn licences(metadata: &Metadata, problems: &mut Vec<String>) -> anyhow::Result<()> {
+/// Checks each licence against the list in deny.toml.
+fn check_licences(metadata: &Metadata, problems: &mut Vec<String>) -> anyhow::Result<()> {
     #[derive(serde::Deserialize)]
     struct Deny {
-        licenses: Licenses,
+        licenses: AllowedLicences,
     }
     #[derive(serde::Deserialize)]
-    struct Licenses {
-        allow: BTreeSet<String>,
+    struct AllowedLicences {
+        allow: Vec<String>,
     }
-    let text = std::fs::read_to_string(root().join("deny.toml")).context("deny.toml cannot be read")?;
-    let Deny { licenses: Licenses { allow } } = toml::from_str(&text)?;
+    let text = std::fs::read_to_string(root().join("deny.toml")).context("cannot read deny.toml")?;
+    let deny: Deny = toml::from_str(&text)?;
     for package in &metadata.packages {
         let licence = package.license.as_deref().unwrap_or("none");
-        if !allowed(licence, &allow) {
+        if !is_allowed(licence, &deny.licenses.allow) {
             problems.push(format!("{} {} has the licence {licence}", package.name, package.version));
         }
     }
     Ok(())
 }
 
-/// Whether an SPDX expression can be met: one side of each OR, both sides of each AND.
-fn allowed(expression: &str, allow: &BTreeSet<String>) -> bool {
-    let either = expression.split(" OR ").flat_map(|part| part.split('/'));
-    let mut either = either.map(|part| part.trim().trim_matches(['(', ')']));
-    either.any(|part| part.split(" AND ").all(|one| allow.contains(one.trim().trim_matches(['(', ')']))))
+/// Whether the allowed licences satisfy an SPDX expression.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    // Older packages write "MIT/Apache-2.0".
+    let Ok(expression) = spdx::Expression::parse_mode(expression, spdx::ParseMode::LAX) else { return false };
+    expression.evaluate(|requirement| allowed.contains(&requirement.to_string()))
 }
 
-fn files(problems: &mut Vec<String>) -> anyhow::Result<()> {
+fn check_files(problems: &mut Vec<String>) -> anyhow::Result<()> {
     for folder in ["crates", "bench", "xtask", "apps"] {
         let folder = root().join(folder);
         if folder.is_dir() {
@@ -188,7 +193,7 @@ fn files(problems: &mut Vec<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn walk(folder: &Path, visit: &mut dyn FnMut(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub(crate) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut entries: Vec<PathBuf> =
         std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     entries.sort();
@@ -213,16 +218,17 @@ fn check_file(path: &Path, problems: &mut Vec<String>) -> anyhow::Result<()> {
     let shown = path.strip_prefix(root()).unwrap_or(path).display();
     let text = std::fs::read_to_string(path)?;
     if !text.starts_with(opening) {
-        problems.push(format!("{shown} does not open with {opening} and a sentence"));
+        problems.push(format!("{shown} must start with {opening} and a sentence about its content"));
     }
     let lines = text.split("#[cfg(test)]\nmod tests").next().unwrap_or("").lines().count();
     if lines > FILE_LINES_MAX {
-        problems
-            .push(format!("{shown} has {lines} lines without its tests, at most {FILE_LINES_MAX} are calm"));
+        problems.push(format!(
+            "{shown} has {lines} lines without its tests, more than {FILE_LINES_MAX}: split it by concern"
+        ));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     if ["utils", "util", "helpers", "helper", "common", "manager", "misc"].contains(&stem.as_str()) {
-        problems.push(format!("{shown} is named after nothing: name it by its verb"));
+        problems.push(format!("{shown}: name the file by what it does"));
     }
     Ok(())
 }
@@ -232,18 +238,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_licence_expression_is_met_by_one_side_of_or_and_all_of_and() {
-        let allow = BTreeSet::from(["MIT".to_owned(), "Unicode-3.0".to_owned()]);
-        for (expression, met) in [
+    fn one_side_of_or_and_both_sides_of_and_must_be_allowed() {
+        let allow = ["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
+        for (expression, expected) in [
             ("MIT", true),
             ("MIT OR Apache-2.0", true),
             ("Apache-2.0/MIT", true),
             ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
-            ("GPL-3.0", false),
-            ("GPL-3.0 AND MIT", false),
+            ("Apache-2.0 WITH LLVM-exception", true),
+            ("GPL-3.0-only", false),
+            ("GPL-3.0-only AND MIT", false),
             ("none", false),
         ] {
-            assert_eq!(allowed(expression, &allow), met, "{expression}");
+            assert_eq!(is_allowed(expression, &allow), expected, "{expression}");
         }
     }
 }
