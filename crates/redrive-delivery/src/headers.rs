@@ -10,8 +10,8 @@ pub const HEADERS_ITEMS_MAX: usize = 64;
 /// The most bytes of all names and values together.
 pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
 
-/// Headers that the connection or redrive sets.
-const RESERVED: [&str; 13] = [
+/// Headers that the connection or redrive sets. A task cannot set them.
+pub const RESERVED_HEADERS: [&str; 13] = [
     "connection",
     "content-length",
     "expect",
@@ -26,7 +26,8 @@ const RESERVED: [&str; 13] = [
     "upgrade",
     "via",
 ];
-const RESERVED_PREFIXES: [&str; 2] = ["proxy-", "redrive-"];
+/// Headers that start with one of these belong to the connection or to redrive too.
+pub const RESERVED_PREFIXES: [&str; 2] = ["proxy-", "redrive-"];
 const SIGNATURE_PREFIX: &str = "webhook-";
 
 /// Checks the headers of a task for a target of this scheme. Names become lower case.
@@ -64,7 +65,7 @@ fn read_name(name: &str, scheme: Scheme) -> Result<HeaderName, Invalid> {
     let read = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| problem(format!("\"{}\" is not a header name", shown())))?;
     let lower = read.as_str();
-    let reserved = RESERVED.contains(&lower)
+    let reserved = RESERVED_HEADERS.contains(&lower)
         || RESERVED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
         || (scheme.is_grpc() && lower.starts_with("grpc-"));
     if reserved {

@@ -1,6 +1,7 @@
 //! Rules of the OpenAPI document that the derived schemas cannot state: patterns of names and addresses, fields that exclude
 //! each other, and fields that belong to one value of another field.
 
+use redrive_delivery::headers::{RESERVED_HEADERS, RESERVED_PREFIXES};
 use serde_json::{Value, json};
 
 /// A name without control characters.
@@ -26,22 +27,6 @@ const SIGNING_SECRET: &str = r"^whsec_(([A-Za-z0-9+/]{4}){8,20}([A-Za-z0-9+/]{4}
 const BODY_REF: &str = r"^b1\.[0-9a-f]{32}\.(0|[1-9][0-9]{0,7})\.[0-9a-f]{64}$";
 /// The name of a header.
 const HEADER_NAME: &str = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
-/// Names of headers that belong to the connection or to redrive; those that start with `proxy-` or `redrive-` do too.
-const RESERVED_HEADERS: [&str; 13] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "http2-settings",
-    "idempotency-key",
-    "keep-alive",
-    "te",
-    "trailer",
-    "trailers",
-    "transfer-encoding",
-    "upgrade",
-    "via",
-];
 /// The value of a header: visible ASCII, without spaces at its ends.
 const HEADER_VALUE: &str = r"^([!-~]([\t -~]*[!-~])?)?$";
 
@@ -179,7 +164,8 @@ fn reserved_headers() -> String {
         name.chars().map(letter).collect()
     };
     let names: Vec<String> = RESERVED_HEADERS.iter().map(|name| any_case(name)).collect();
-    format!("^(({})$|{}|{})", names.join("|"), any_case("proxy-"), any_case("redrive-"))
+    let prefixes: Vec<String> = RESERVED_PREFIXES.iter().map(|prefix| any_case(prefix)).collect();
+    format!("^(({})$|{})", names.join("|"), prefixes.join("|"))
 }
 
 fn pairs<'a>(group: &'a [&'a str]) -> Vec<(&'a str, &'a str)> {
