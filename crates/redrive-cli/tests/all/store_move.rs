@@ -208,6 +208,14 @@ async fn complete_and_prune(store: &dyn Backend, jobs: usize) {
     assert_eq!(store.prune(at_once, jobs).await.expect("prune"), jobs);
 }
 
+/// Repeats a move, and returns the number of jobs that it moved.
+fn move_late_jobs(from: &str, to: &str) -> u64 {
+    let printed = stdout(&run(from, to, &["--json"]));
+    let moved: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(moved["repeated"], Value::from(true), "{printed}");
+    moved["jobs"].as_u64().expect("a number")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_move_does_not_bring_back_jobs_that_the_target_has_pruned() {
     let folder = Folder::new();
@@ -216,8 +224,8 @@ async fn a_repeated_move_does_not_bring_back_jobs_that_the_target_has_pruned() {
     stdout(&run(&from, &to, &[]));
     complete_and_prune(&*open(&to).await, 10).await;
     enqueue(&*open(&from).await, 50..53).await;
-    assert!(stdout(&run(&from, &to, &[])).contains("3 jobs that were enqueued"));
-    assert!(stdout(&run(&from, &to, &[])).contains("0 jobs that were enqueued"));
+    assert_eq!(move_late_jobs(&from, &to), 3);
+    assert_eq!(move_late_jobs(&from, &to), 0);
     assert_eq!(open(&to).await.stats().await.expect("stats").in_state(State::Pending), 3);
 }
 
@@ -233,12 +241,14 @@ async fn a_repeated_move_remembers_moved_jobs_after_a_batch_of_conflicts() {
     enqueue_with_keys(&*open(&from).await, 1_000..1_400).await;
     enqueue_with_keys(&*open(&to).await, 2_000..2_400).await;
     enqueue(&*open(&from).await, 3_000..3_010).await;
-    assert!(stdout(&run(&from, &to, &[])).contains("10 jobs that were enqueued"));
-    enqueue(&*open(&from).await, 500..505).await;
-    assert!(stdout(&run(&from, &to, &[])).contains("5 jobs that were enqueued"));
-    complete_and_prune(&*open(&to).await, 415).await;
+    assert_eq!(move_late_jobs(&from, &to), 10);
+    for late in [500..505, 600..605] {
+        enqueue(&*open(&from).await, late).await;
+        assert_eq!(move_late_jobs(&from, &to), 5);
+    }
+    complete_and_prune(&*open(&to).await, 420).await;
     enqueue_with_keys(&*open(&to).await, 2_000..2_400).await;
-    assert!(stdout(&run(&from, &to, &[])).contains("0 jobs that were enqueued"));
+    assert_eq!(move_late_jobs(&from, &to), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
