@@ -39,7 +39,8 @@ pub(crate) fn killed_and_restarted_under_load() {
     assert_eq!(drained, Some(0), "NO-WEDGE: jobs are left that no process could finish");
     let acknowledged = checks::count_acknowledged(&history);
     assert!(acknowledged > 300, "only {acknowledged} jobs were acknowledged: the nodes did not get to work");
-    println!("  {}", fixture::check_orphans(&history, stopped_at, LEASE));
+    let works_from = fixture::works_from(&history, stopped_at);
+    println!("  {}", fixture::check_orphans(&history, stopped_at, works_from, LEASE));
     println!("  {}", check_repeated_enqueues(&fixture, &names));
     println!("  {acknowledged} jobs acknowledged, {} in the store, all ended", end.jobs.len());
 }

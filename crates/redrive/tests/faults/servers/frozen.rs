@@ -49,7 +49,7 @@ pub(crate) fn frozen_for_three_leases() {
             assert_eq!(seen, (State::Succeeded, 2, Some("awake")), "STALE-SHUT-OUT: {job:?}");
         }
         let late = history.all().iter().filter(|(_, event)| shut_out(event)).count();
-        println!("  {}", fixture::check_orphans(&history, stopped_at, LEASE));
+        println!("  {}", fixture::check_orphans(&history, stopped_at, stopped_at, LEASE));
         println!("  {late} of {} late settlements arrived and changed nothing", SCRIPTS.len());
     });
 }

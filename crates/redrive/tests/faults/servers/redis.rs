@@ -27,7 +27,7 @@ pub(crate) fn redis_killed_and_restarted_under_load() {
     let stopped_at = fixture::now();
     end(&mut working);
     let history = finish(&nodes);
-    println!("  {}", fixture::check_orphans(&history, stopped_at, LEASE));
+    println!("  {}", fixture::check_orphans(&history, stopped_at, stopped_at, LEASE));
     println!("  {}", check_repeated_enqueues(&nodes, &NAMES));
 }
 
