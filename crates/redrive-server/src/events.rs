@@ -1,8 +1,9 @@
 //! Publishes the changes of tasks on this node to subscribers, as they happen.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -26,21 +27,35 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub struct Events {
     sender: Sender<Arc<PublishedEvent>>,
     count: AtomicU64,
+    /// The tasks that are being created, each with the events that wait for the event of its creation.
+    creations: Mutex<HashMap<JobId, Vec<UnnumberedEvent>>>,
     closing: CancellationToken,
 }
 
-struct PublishedEvent {
-    number: u64,
+/// An event before it is sent.
+struct UnnumberedEvent {
     id: JobId,
     tenant: Tenant,
     name: &'static str,
     data: String,
 }
 
+struct PublishedEvent {
+    number: u64,
+    content: UnnumberedEvent,
+}
+
+/// Tasks that are being created. When this is dropped, the events that were held back for them are published.
+pub(crate) struct Creations<'a> {
+    events: &'a Events,
+    tasks: Vec<JobId>,
+}
+
 impl Events {
     /// A broadcast that ends when `closing` is cancelled.
     pub fn new(closing: CancellationToken) -> Self {
-        Self { sender: broadcast::channel(EVENTS_KEPT_MAX).0, count: AtomicU64::new(0), closing }
+        let sender = broadcast::channel(EVENTS_KEPT_MAX).0;
+        Self { sender, count: AtomicU64::new(0), creations: Mutex::default(), closing }
     }
 
     /// Publishes a change. `describe` is not called if there is no subscriber.
@@ -48,16 +63,28 @@ impl Events {
         if self.sender.receiver_count() == 0 {
             return;
         }
-        let event = describe();
-        let event = PublishedEvent {
-            number: self.count.fetch_add(1, Ordering::Relaxed) + 1,
-            id,
-            tenant: tenant.clone(),
-            name: event.state.name(),
-            data: serde_json::to_string(&event).unwrap_or_default(),
-        };
-        // The last subscriber may have left since the check above.
-        let _ = self.sender.send(Arc::new(event));
+        let event = UnnumberedEvent::new(id, tenant, &describe());
+        match self.lock_creations().get_mut(&id) {
+            Some(held) => held.push(event),
+            None => self.send(event),
+        }
+    }
+
+    /// Holds back the events of tasks that are about to be created: a worker may claim a task before its creation is published.
+    pub(crate) fn creations(&self, tasks: impl Iterator<Item = JobId>) -> Creations<'_> {
+        let tasks: Vec<JobId> = if self.sender.receiver_count() == 0 { Vec::new() } else { tasks.collect() };
+        self.lock_creations().extend(tasks.iter().map(|task| (*task, Vec::new())));
+        Creations { events: self, tasks }
+    }
+
+    fn lock_creations(&self) -> MutexGuard<'_, HashMap<JobId, Vec<UnnumberedEvent>>> {
+        self.creations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, content: UnnumberedEvent) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        // The last subscriber may have left meanwhile.
+        let _ = self.sender.send(Arc::new(PublishedEvent { number, content }));
     }
 
     /// Subscribes to one task or to all tasks that `caller` may see. The stream ends when `keyring` no longer admits the caller.
@@ -75,6 +102,24 @@ impl Events {
             Some((Ok(subscription.next().await?), subscription))
         });
         Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    }
+}
+
+impl Creations<'_> {
+    /// Publishes the creation of a task, before every other event of it.
+    pub(crate) fn publish(&self, id: JobId, tenant: &Tenant, describe: impl FnOnce() -> TaskEvent) {
+        if !self.tasks.is_empty() {
+            self.events.send(UnnumberedEvent::new(id, tenant, &describe()));
+        }
+    }
+}
+
+impl Drop for Creations<'_> {
+    fn drop(&mut self) {
+        // The lock keeps later events of these tasks behind those that were held back.
+        let mut creations = self.events.lock_creations();
+        let held = self.tasks.iter().filter_map(|task| creations.remove(task)).flatten();
+        held.for_each(|event| self.events.send(event));
     }
 }
 
@@ -120,18 +165,28 @@ impl Subscription {
     }
 
     fn includes(&self, event: &PublishedEvent) -> bool {
-        self.caller.sees(&event.tenant) && self.task.is_none_or(|task| task == event.id)
+        let UnnumberedEvent { id, tenant, .. } = &event.content;
+        self.caller.sees(tenant) && self.task.is_none_or(|task| task == *id)
+    }
+}
+
+impl UnnumberedEvent {
+    fn new(id: JobId, tenant: &Tenant, event: &TaskEvent) -> Self {
+        let data = serde_json::to_string(event).unwrap_or_default();
+        Self { id, tenant: tenant.clone(), name: event.state.name(), data }
     }
 }
 
 impl PublishedEvent {
     fn event(&self) -> Event {
-        Event::default().id(self.number.to_string()).event(self.name).data(&self.data)
+        let UnnumberedEvent { name, data, .. } = &self.content;
+        Event::default().id(self.number.to_string()).event(name).data(data)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::Timestamp;
     use redrive_store_sqlite::SqliteStore;
 
     use super::*;
@@ -156,17 +211,15 @@ mod tests {
         Arc::new(Keyring::new(Arc::new(SqliteStore::open_in_memory().unwrap()), true))
     }
 
+    fn job_id(number: u128) -> JobId {
+        JobId(uuid::Uuid::from_u128(number))
+    }
+
     fn publish(events: &Events, number: u128, tenant: &str) {
-        let id = JobId(uuid::Uuid::from_u128(number));
+        let id = job_id(number);
         events.publish(id, &Tenant::new(tenant).unwrap(), || TaskEvent {
-            task_id: id.to_string(),
-            state: JobState::Succeeded,
-            attempt_number: 1,
-            at: 7,
-            next_attempt_at: None,
-            reason: None,
-            error: None,
             response_status: Some(200),
+            ..TaskEvent::new(id, JobState::Succeeded, 1, Timestamp::from_ms(7))
         });
     }
 
@@ -183,7 +236,7 @@ mod tests {
         let subscriptions = [
             events.subscribe(caller(None), None, open()),
             events.subscribe(caller(Some("a")), None, open()),
-            events.subscribe(caller(Some("a")), Some(JobId(uuid::Uuid::from_u128(2))), open()),
+            events.subscribe(caller(Some("a")), Some(job_id(2)), open()),
             events.subscribe(caller(Some("c")), None, open()),
         ];
         for (number, tenant) in [(1, "a"), (2, "a"), (3, "b")] {
@@ -202,6 +255,33 @@ mod tests {
             counts.push(reader.await.unwrap().matches("event: succeeded").count());
         }
         assert_eq!(counts, [3, 2, 1, 0]);
+    }
+
+    #[tokio::test]
+    async fn the_creation_of_a_task_is_published_before_its_other_events() {
+        let closing = CancellationToken::new();
+        let events = Events::new(closing.clone());
+        let subscription = events.subscribe(caller(None), None, open());
+        let (created, repeated) = (job_id(1), job_id(2));
+        let creations = events.creations([created, repeated].into_iter());
+        publish(&events, 1, "a");
+        publish(&events, 2, "a");
+        publish(&events, 3, "a");
+        creations.publish(created, &Tenant::new("a").unwrap(), || {
+            TaskEvent::new(created, JobState::Pending, 0, Timestamp::from_ms(7))
+        });
+        drop(creations);
+        publish(&events, 1, "a");
+        let reader = tokio::spawn(text(subscription));
+        tokio::task::yield_now().await;
+        while !events.sender.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        closing.cancel();
+        let received = reader.await.unwrap();
+        let names: Vec<&str> = received.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert_eq!(names, ["succeeded", "pending", "succeeded", "succeeded", "succeeded"], "{received}");
+        assert!(events.lock_creations().is_empty());
     }
 
     #[tokio::test]

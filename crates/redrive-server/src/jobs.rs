@@ -20,10 +20,11 @@ use redrive_wire::state::JobState;
 use redrive_wire::task::Task;
 
 impl Api {
-    /// Enqueues tasks in one commit, and returns each result with the task as the API shows it. If a task turns out to be a
-    /// repeat, its body is released.
+    /// Enqueues tasks in one commit, publishes those that are new, and returns each result with the task as the API shows it. If a
+    /// task turns out to be a repeat, its body is released.
     pub(crate) async fn enqueue_all(
         &self,
+        caller: &Caller,
         tasks: Vec<ReadyTask>,
     ) -> Result<Vec<(EnqueueResult, Task)>, StoreError> {
         let mut shown = Vec::with_capacity(tasks.len());
@@ -32,7 +33,14 @@ impl Api {
             shown.push((task, body.map(|body| (job.id, job.tenant.clone(), body))));
             jobs.push(job);
         }
+        let creations = self.events.creations(jobs.iter().map(|job| job.id));
         let results = self.enqueue(jobs).await?;
+        for (result, (task, _)) in results.iter().zip(&shown) {
+            if let EnqueueResult::Created(id) = result {
+                creations.publish(*id, &caller.acts_for, || created_event(*id, task));
+            }
+        }
+        drop(creations);
         let mut enqueued = Vec::with_capacity(results.len());
         for (result, (task, body)) in results.into_iter().zip(shown) {
             match (result, body) {
@@ -134,14 +142,13 @@ impl Api {
             ..TaskEvent::new(job.id, state, job.attempt, api::now())
         });
     }
+}
 
-    /// Publishes the event of a new task.
-    pub(crate) fn publish_created(&self, caller: &Caller, task: &Task) {
-        let Ok(id) = task.task_id.parse::<JobId>() else { return };
-        self.events.publish(id, &caller.acts_for, || TaskEvent {
-            next_attempt_at: task.next_attempt_at,
-            ..TaskEvent::new(id, JobState::Pending, 0, Timestamp::from_ms(task.created_at))
-        });
+/// The event of a new task.
+fn created_event(id: JobId, task: &Task) -> TaskEvent {
+    TaskEvent {
+        next_attempt_at: task.next_attempt_at,
+        ..TaskEvent::new(id, JobState::Pending, 0, Timestamp::from_ms(task.created_at))
     }
 }
 

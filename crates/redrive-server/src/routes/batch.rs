@@ -45,12 +45,12 @@ pub(super) async fn create(
         }
     }
     let (ready, plans) = prepare_all(&api, drafts).await?;
-    let results = results_of(plans, api.enqueue_all(ready).await?);
+    let results = results_of(plans, api.enqueue_all(&caller, ready).await?);
     let existing = existing(&api, &results).await?;
     let mut items = Vec::with_capacity(count);
     for result in results {
         let item = match result {
-            Ok((result, task)) => task_item(&api, &caller, task, result, &existing).await,
+            Ok((result, task)) => task_item(&api, task, result, &existing).await,
             Err(problem) => Err(problem),
         };
         items.push(item.unwrap_or_else(problem_item));
@@ -160,16 +160,12 @@ async fn existing(
 
 async fn task_item(
     api: &Arc<Api>,
-    caller: &Caller,
     task: Option<Task>,
     result: EnqueueResult,
     existing: &HashMap<JobId, Job>,
 ) -> Answer<BatchItem> {
     match result {
         EnqueueResult::Created(_) => {
-            if let Some(task) = &task {
-                api.publish_created(caller, task);
-            }
             Ok(BatchItem { status: StatusCode::CREATED.as_u16(), task, problem: None })
         }
         EnqueueResult::Existing(id) | EnqueueResult::Replaced(id) => {

@@ -47,9 +47,8 @@ pub(super) async fn create(
     if let Some(known) = find_repeats(&api, &[&draft]).await?.pop().flatten() {
         return repeat_response(&api, &caller, known).await;
     }
-    match api.enqueue_all(vec![draft.prepare(&api).await?]).await?.pop() {
+    match api.enqueue_all(&caller, vec![draft.prepare(&api).await?]).await?.pop() {
         Some((EnqueueResult::Created(_), task)) => {
-            api.publish_created(&caller, &task);
             let location = format!("/v1/tasks/{}", task.task_id);
             Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(task)).into_response())
         }
