@@ -1,13 +1,14 @@
 //! Claims due jobs in batches as large as there are free slots, starts their attempts, and sleeps exactly until more jobs are
 //! due.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_core::limits::BATCH_ITEMS_MAX;
+use redrive_core::limits::{BATCH_ITEMS_MAX, PAYLOAD_BYTES_MAX};
 use redrive_core::store::{ClaimRequest, ClaimedJobs, Store, StoreError, UnreadableJob, WakeToken};
 use redrive_core::{Job, Outcome, Timestamp};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::Instrument;
@@ -21,20 +22,63 @@ use crate::settle::EndedAttempt;
 /// How long a claim may be delayed to make the batch larger. It is the resolution of timers.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
 
+/// A claim asks for about as many jobs as have payloads of this size together, so that an answer occupies a bounded amount of
+/// memory. The size of the next payloads is estimated by the last ones.
+const CLAIM_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
+
 /// The tasks of the running attempts. When the worker is dropped the set is taken out, and no more attempts can start.
 pub(crate) type RunningAttempts = Mutex<Option<JoinSet<()>>>;
 
-/// Claims jobs until the shutdown begins.
-pub(crate) async fn run(engine: Arc<Engine>, attempts: Arc<RunningAttempts>) {
+/// How many claims may run at the same time during a backlog, in addition to the usual one. The store can work on one claim while
+/// the jobs of another are read and started.
+pub(crate) const BACKLOG_CLAIMS: usize = 2;
+
+/// Tells whether more jobs are due than one claim may take, and how many jobs that is.
+#[derive(Default)]
+pub(crate) struct DueBacklog {
+    /// Notified by each claim that left due jobs behind.
+    notify: Notify,
+    /// The mean size of the payloads in the last claim. 0 before the first claim.
+    payload_bytes: AtomicUsize,
+}
+
+impl DueBacklog {
+    /// How many jobs one claim asks for at most.
+    fn batch_items(&self) -> usize {
+        // Before the first claim the size is not known, so it is assumed to be the largest.
+        let payload_bytes = match self.payload_bytes.load(Ordering::Relaxed) {
+            0 => PAYLOAD_BYTES_MAX,
+            bytes => bytes,
+        };
+        (CLAIM_PAYLOAD_BYTES / payload_bytes).clamp(1, BATCH_ITEMS_MAX)
+    }
+
+    fn record_claim(&self, claimed: &ClaimedJobs) {
+        let count = claimed.jobs.len();
+        if count == 0 {
+            return;
+        }
+        let is_full = count >= self.batch_items();
+        let bytes: usize = claimed.jobs.iter().map(|job| job.payload.len()).sum();
+        self.payload_bytes.store((bytes / count).max(1), Ordering::Relaxed);
+        if is_full && claimed.has_more_due() {
+            self.notify.notify_one();
+        }
+    }
+}
+
+/// Claims jobs until the shutdown begins, each as soon as it is due and a slot is free.
+pub(crate) async fn run(engine: Arc<Engine>, attempts: Arc<RunningAttempts>, backlog: Arc<DueBacklog>) {
     // A request without kinds would claim jobs of every kind.
     if engine.handlers.is_empty() {
         return engine.stop.cancelled().await;
     }
     let mut pacer = ClaimPacer::default();
-    while let Some(slots) = pacer.wait_for_slots(&engine).await {
+    while let Some(slots) = pacer.wait_for_slots(&engine, backlog.batch_items()).await {
         let sent = Instant::now();
         match claim(&engine, slots.limit()).await {
             Ok(claimed) => {
+                backlog.record_claim(&claimed);
                 let next = pacer.plan_next(&engine, &claimed, sent);
                 start_attempts(&engine, &attempts, slots, claimed).await;
                 next.wait(&engine).await;
@@ -44,6 +88,30 @@ pub(crate) async fn run(engine: Arc<Engine>, attempts: Arc<RunningAttempts>) {
                 tracing::error!(error = %ErrorChain(&error), "claim failed");
                 wait_after_error(&engine).await;
             }
+        }
+    }
+}
+
+/// Makes an additional claim each time there is a backlog and the slots for a whole batch are free.
+pub(crate) async fn run_during_backlog(
+    engine: Arc<Engine>,
+    attempts: Arc<RunningAttempts>,
+    backlog: Arc<DueBacklog>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            () = engine.stop.cancelled() => return,
+            () = backlog.notify.notified() => {}
+        }
+        let Some(slots) = ClaimSlots::for_whole_batch(&engine, backlog.batch_items()) else { continue };
+        match claim(&engine, slots.limit()).await {
+            Ok(claimed) => {
+                backlog.record_claim(&claimed);
+                start_attempts(&engine, &attempts, slots, claimed).await;
+            }
+            // The other claims show how long the problem lasts.
+            Err(error) => tracing::error!(error = %ErrorChain(&error), "claim failed"),
         }
     }
 }
@@ -76,6 +144,16 @@ struct ClaimSlots {
 }
 
 impl ClaimSlots {
+    /// Reserves the slots for a whole batch, if they are free and the node has no problem.
+    fn for_whole_batch(engine: &Engine, batch_items: usize) -> Option<Self> {
+        let slots = u32::try_from(batch_items).unwrap_or(u32::MAX);
+        if engine.node_pause.deferral().is_some() {
+            return None;
+        }
+        let permits = engine.slots.clone().try_acquire_many_owned(slots).ok()?;
+        Some(Self { permits, probe: None })
+    }
+
     fn limit(&self) -> usize {
         if self.probe.is_some() { 1 } else { self.permits.num_permits() }
     }
@@ -91,7 +169,7 @@ struct ClaimPacer {
 
 impl ClaimPacer {
     /// Waits until the node may claim, then reserves slots. Returns none once the shutdown has begun.
-    async fn wait_for_slots(&self, engine: &Engine) -> Option<ClaimSlots> {
+    async fn wait_for_slots(&self, engine: &Engine, batch_items: usize) -> Option<ClaimSlots> {
         loop {
             let permission = tokio::select! {
                 biased;
@@ -101,7 +179,7 @@ impl ClaimPacer {
             let permits = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return None,
-                permits = self.reserve_slots(engine) => permits?,
+                permits = self.reserve_slots(engine, batch_items) => permits?,
             };
             match permission {
                 ClaimPermission::Probe(probe) => return Some(ClaimSlots { permits, probe: Some(probe) }),
@@ -113,9 +191,9 @@ impl ClaimPacer {
     }
 
     /// Reserves the free slots. If few are free, waits briefly for more: a claim costs one write, for one job or a thousand.
-    async fn reserve_slots(&self, engine: &Engine) -> Option<OwnedSemaphorePermit> {
+    async fn reserve_slots(&self, engine: &Engine, batch_items: usize) -> Option<OwnedSemaphorePermit> {
         let slots = &engine.slots;
-        let enough = (engine.settings.concurrency / 2).clamp(1, BATCH_ITEMS_MAX);
+        let enough = (engine.settings.concurrency / 2).clamp(1, batch_items);
         let mut deadline = self.last_claim.map(|last| last + BATCH_DELAY);
         if slots.available_permits() == 0 {
             // Attempts tend to end together: after the first one, others are likely to follow.
@@ -128,7 +206,7 @@ impl ClaimPacer {
         {
             let _ = timeout_at(deadline, slots.acquire_many(u32::try_from(enough).unwrap_or(u32::MAX))).await;
         }
-        let free = slots.available_permits().clamp(1, BATCH_ITEMS_MAX);
+        let free = slots.available_permits().clamp(1, batch_items);
         let free = u32::try_from(free).unwrap_or(u32::MAX);
         slots.clone().acquire_many_owned(free).await.ok()
     }
@@ -136,7 +214,7 @@ impl ClaimPacer {
     /// Decides when to claim again after a claim that was sent at `sent`.
     fn plan_next(&mut self, engine: &Engine, claimed: &ClaimedJobs, sent: Instant) -> NextClaim {
         self.last_claim = Some(sent);
-        let more_due = claimed.next_due.is_some_and(|due| due <= claimed.now);
+        let more_due = claimed.has_more_due();
         let count = claimed.jobs.len() + claimed.unreadable.len();
         self.empty_claims = if more_due && count == 0 { self.empty_claims.saturating_add(1) } else { 0 };
         if more_due && count > 0 {

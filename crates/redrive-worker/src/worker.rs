@@ -148,7 +148,11 @@ impl WorkerTasks {
         }
         let mut intake = JoinSet::new();
         intake.spawn(reclaim::run(engine.clone()));
-        intake.spawn(claim::run(engine.clone(), attempts.clone()));
+        let backlog = Arc::new(claim::DueBacklog::default());
+        intake.spawn(claim::run(engine.clone(), attempts.clone(), backlog.clone()));
+        for _ in 0..claim::BACKLOG_CLAIMS {
+            intake.spawn(claim::run_during_backlog(engine.clone(), attempts.clone(), backlog.clone()));
+        }
         intake.spawn(prune::run(engine.clone()));
         intake.spawn(seal::run(engine.clone()));
         Ok(Self { engine, intake, writers: writer_tasks, heartbeat, attempts })

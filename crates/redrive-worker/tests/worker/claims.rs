@@ -49,6 +49,48 @@ async fn many_jobs_are_claimed_and_settled_in_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn up_to_three_claims_run_at_once_during_a_backlog() {
+    let fixture = Fixture::new().await;
+    for start in (0..9_000).step_by(1_000) {
+        fixture.enqueue((start..start + 1_000).map(|n| fixture.new_job(n))).await;
+    }
+    let delay = 10 * MS;
+    fixture.store.delay("claim", delay);
+    let worker = fixture.start_with(Fixture::settings().with_concurrency(6_000), done);
+    fixture.wait_until(|fixture| fixture.count_in_state(State::Succeeded) == 9_000).await;
+    worker.stop().await;
+    let claims = fixture.store.calls("claim");
+    let during = |at: Instant| claims.iter().filter(|call| call.at <= at && at < call.at + delay).count();
+    assert_eq!(claims.iter().map(|call| during(call.at)).max(), Some(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_claim_at_a_time_takes_few_jobs() {
+    let fixture = Fixture::new().await;
+    fixture.enqueue_many(200).await;
+    fixture.store.delay("claim", 10 * MS);
+    let worker = fixture.start_with(Fixture::settings().with_concurrency(50), done);
+    fixture.wait_until(|fixture| fixture.count_in_state(State::Succeeded) == 200).await;
+    worker.stop().await;
+    let claims = fixture.store.calls("claim");
+    assert!(claims.windows(2).all(|pair| pair[1].at - pair[0].at >= 10 * MS), "{claims:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_large_payloads_are_smaller() {
+    let fixture = Fixture::new().await;
+    let large = |n| NewJob { payload: vec![7; 64 * 1024], ..fixture.new_job(n) };
+    fixture.enqueue((0..900).map(large)).await;
+    let worker = fixture.start_with(Fixture::settings().with_concurrency(600), done);
+    fixture.wait_until(|fixture| fixture.count_in_state(State::Succeeded) == 900).await;
+    worker.stop().await;
+    let items: Vec<usize> = fixture.store.calls("claim").iter().map(|call| call.items).collect();
+    assert_eq!(items[0], 170, "the sizes are not known yet: 16 MiB of the largest payloads");
+    assert!(items[1..].iter().all(|items| *items <= 256), "16 MiB at most: {items:?}");
+    assert!(items[1..].contains(&256), "{items:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn slots_that_become_free_one_by_one_share_claims() {
     let fixture = Fixture::new().await;
     fixture.enqueue_many(400).await;
