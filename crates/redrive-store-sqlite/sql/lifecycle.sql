@@ -50,8 +50,9 @@ UPDATE redrive_jobs SET
 WHERE id = ?1 AND state = 0 AND epoch = 0;
 
 -- name: claim_due
--- The due jobs of one lane, earliest first. It walks the index of claimable jobs and does not sort.
-SELECT {job_columns}, seq
+-- The due jobs of one lane, earliest first, with the columns that the writer needs to lease them. It walks the index of
+-- claimable jobs and does not sort.
+SELECT seq, id, next_run_at, state, epoch, lease_ms, partition, strict
 FROM redrive_jobs INDEXED BY redrive_due
 WHERE state < 2 AND lane = ?1 AND next_run_at <= ?2
 ORDER BY next_run_at, id LIMIT ?3;
@@ -60,8 +61,12 @@ ORDER BY next_run_at, id LIMIT ?3;
 -- Leases the claimable rows from ?1 to ?2, and charges each an attempt, in one write. A job's own lease duration
 -- replaces ?4. OR FAIL saves SQLite the statement journal: the writer rolls back the whole transaction after any error.
 UPDATE OR FAIL redrive_jobs
-SET state = 2, attempt = attempt + 1, epoch = epoch + 1, started_at = ?3, lease_until = ?3 + coalesce(lease_ms, ?4), worker = ?5, awaits = NULL
+SET state = 2, attempt = attempt + 1, epoch = {next_epoch}, started_at = ?3, lease_until = ?3 + coalesce(lease_ms, ?4), worker = ?5, awaits = NULL
 WHERE seq >= ?1 AND seq <= ?2 AND state < 2;
+
+-- name: read_claimed
+-- The jobs in the rows from ?1 to ?2, which a claim has just leased.
+SELECT {job_columns}, seq FROM redrive_jobs WHERE seq >= ?1 AND seq <= ?2;
 
 -- name: wait_for_slot
 -- Makes a due job wait for a free slot of its partition. Charges no attempt.
@@ -111,11 +116,28 @@ UPDATE redrive_jobs SET lease_until = ?3
 WHERE id = ?1 AND epoch = ?2 AND state = 2
 RETURNING cancel_requested;
 
+-- name: read_lease_ranges
+-- The running jobs, as ranges of rows.
+SELECT first, last FROM redrive_lease_ranges;
+
+-- name: write_lease_range
+-- Adds a range, or changes the end of the range that starts at ?1.
+INSERT INTO redrive_lease_ranges (first, last) VALUES (?1, ?2) ON CONFLICT (first) DO UPDATE SET last = excluded.last;
+
+-- name: delete_lease_range
+-- Deletes the range that starts at ?1, if there is one.
+DELETE FROM redrive_lease_ranges WHERE first = ?1;
+
+-- name: earliest_lease_end
+-- When the first lease expires. Reads all running jobs. CROSS JOIN makes SQLite go from the ranges to the jobs.
+SELECT min(lease_until) FROM redrive_lease_ranges CROSS JOIN redrive_jobs ON seq >= first AND seq <= last
+WHERE state = 2;
+
 -- name: expired_leases
 -- Jobs whose lease has expired, the earliest first. ?3 is a JSON list of lanes, or NULL for all lanes. ?4 is a JSON
 -- list of the leases that the caller itself holds, each as ID:EPOCH; these are left out.
 SELECT {job_columns}, seq
-FROM redrive_jobs INDEXED BY redrive_leases
+FROM redrive_lease_ranges CROSS JOIN redrive_jobs ON seq >= first AND seq <= last
 WHERE state = 2 AND lease_until <= ?1 AND (?3 IS NULL OR lane IN (SELECT value FROM json_each(?3)))
   AND hex(id) || ':' || epoch NOT IN (SELECT value FROM json_each(?4))
 ORDER BY lease_until, id LIMIT ?2;
@@ -123,7 +145,7 @@ ORDER BY lease_until, id LIMIT ?2;
 -- name: reclaim
 -- Takes over an expired lease. The new epoch rejects all later writes of the old worker; no attempt is charged. The row
 -- keeps the name of the old worker, for the attempt log.
-UPDATE redrive_jobs SET epoch = epoch + 1, lease_until = ?3
+UPDATE redrive_jobs SET epoch = {next_epoch}, lease_until = ?3
 WHERE seq = ?1 AND state = 2 AND lease_until <= ?2;
 
 -- name: expired_jobs

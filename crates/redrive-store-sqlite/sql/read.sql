@@ -12,6 +12,11 @@ SELECT lane, state FROM redrive_jobs WHERE id = ?1;
 -- The start of a list or search: the index, the conditions and the order follow.
 SELECT {job_columns}, seq FROM redrive_jobs;
 
+-- name: list_running
+-- The start of a search among running jobs: the conditions and the order follow. CROSS JOIN makes SQLite go from the
+-- ranges to the jobs.
+SELECT {job_columns}, seq FROM redrive_lease_ranges CROSS JOIN redrive_jobs ON seq >= first AND seq <= last;
+
 -- name: attempts
 -- The attempt log of one job, newest first.
 SELECT epoch, run, attempt, started_at, duration_ms, outcome, error, detail, worker, led_to, wait_ms, next_run_at

@@ -75,7 +75,8 @@ impl Store for SqliteStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimedJobs, StoreError> {
         check_batch(request.limit)?;
-        self.inner.write(move |tx| claim::claim(tx, &request)).await
+        let claim = self.inner.write(move |tx| claim::claim(tx, &request)).await?;
+        self.inner.read_claimed(claim).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {

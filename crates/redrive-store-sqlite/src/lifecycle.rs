@@ -2,6 +2,7 @@
 
 pub(crate) mod claim;
 pub(crate) mod enqueue;
+pub(crate) mod lease_ranges;
 pub(crate) mod leased_rows;
 pub(crate) mod prune;
 pub(crate) mod reclaim;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use redrive_core::capacity::{Admission, Candidate, Capacity, RecentStarts};
 use redrive_core::queue_limits::{Limits, QUEUE_LIMITS, Rate};
-use redrive_core::{Job, JobId, Order, Queue, QueueLimits, State, Timestamp};
+use redrive_core::{JobId, Order, Queue, QueueLimits, State, Timestamp};
 use redrive_sql::Statement;
 use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
@@ -55,21 +55,25 @@ pub(crate) struct ClaimCapacity(Capacity);
 
 impl ClaimCapacity {
     /// Decides whether a due job may start. A job that may start counts from then on.
-    pub(crate) fn admit(&mut self, tx: &Tx<'_>, job: &Job, partition: Option<&str>) -> Result<Admission> {
-        if tx.limits.get(&job.queue).is_none() && partition.is_none() {
+    pub(crate) fn admit(
+        &mut self,
+        tx: &Tx<'_>,
+        queue: &Queue,
+        candidate: Candidate<'_>,
+    ) -> Result<Admission> {
+        if tx.limits.get(queue).is_none() && candidate.partition.is_none() {
             return Ok(Admission::Take);
         }
-        self.count_queue(tx, &job.queue)?;
-        let strict = job.partition.as_ref().is_some_and(|partition| partition.order == Order::Strict);
-        if let Some(partition) = partition {
-            let limits = self.0.limits_of(&job.queue).per_key;
+        self.count_queue(tx, queue)?;
+        if let Some(partition) = candidate.partition {
+            let limits = self.0.limits_of(queue).per_key;
             self.count(tx, partition, limits, || count_running(tx, partition))?;
-            if strict {
+            if candidate.strict {
                 let first = first_in_order(tx, partition)?;
                 self.0.first.extend(first.map(|first| (partition.to_owned(), first.id)));
             }
         }
-        Ok(self.0.admit(&job.queue, Candidate { id: job.id, partition, strict }))
+        Ok(self.0.admit(queue, candidate))
     }
 
     /// How many more jobs of a queue may start now.

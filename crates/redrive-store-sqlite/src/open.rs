@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redrive_core::store::WakeToken;
+use redrive_core::store::{ClaimedJobs, WakeToken};
 use redrive_core::{Clock, StoreError, Timestamp};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -18,6 +18,7 @@ use crate::SqliteStore;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Result, closed};
 use crate::lanes::SharedLanes;
+use crate::lifecycle::claim::{Claim, ClaimedRow, add_jobs, read_rows};
 use crate::lifecycle::leased_rows::LeasedRows;
 use crate::limits::CachedLimits;
 use crate::readers::ReaderPool;
@@ -108,6 +109,7 @@ impl SqliteStore {
         paused.reload(&conn)?;
         let mut limits = CachedLimits::default();
         limits.reload(&conn)?;
+        let leased = LeasedRows::read(&conn)?;
         let (wake_sender, wakes) = watch::channel(0);
         let (cancel_sender, cancels) = watch::channel(0);
         let (sender, calls) = mpsc::channel();
@@ -117,7 +119,7 @@ impl SqliteStore {
             clock: clock.clone(),
             db_bytes_max: options.db_bytes_max,
             lanes: lanes.clone(),
-            leased: LeasedRows::default(),
+            leased,
             paused,
             limits,
             wakes: wake_sender,
@@ -181,6 +183,25 @@ impl Inner {
             Ok(readers.with(|conn| read(conn, &inner.lanes))?)
         });
         task.await.unwrap_or_else(|error| Err(StoreError::Failed(Box::new(error))))
+    }
+
+    /// Completes a claim: reads the jobs that the writer has not read, in parallel with it. If that fails, the writer
+    /// reads them after all, because they are leased already and would otherwise wait until their leases expire.
+    pub(crate) async fn read_claimed(self: &Arc<Self>, claim: Claim) -> Result<ClaimedJobs, StoreError> {
+        let Claim { mut claimed, unread } = claim;
+        if !unread.is_empty() {
+            let unread: Arc<[ClaimedRow]> = unread.into();
+            let rows = unread.clone();
+            let jobs = match self.read(move |conn, lanes| read_rows(conn, lanes, &rows)).await {
+                Ok(jobs) => jobs,
+                Err(error) => {
+                    tracing::warn!(%error, "claimed jobs could not be read; the writer tries again");
+                    self.write(move |tx| read_rows(tx.conn, tx.lanes, &unread)).await?
+                }
+            };
+            add_jobs(&mut claimed, jobs);
+        }
+        Ok(claimed)
     }
 
     /// Returns once there has been a wake-up after `seen`.

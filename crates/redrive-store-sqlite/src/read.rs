@@ -59,7 +59,7 @@ pub(crate) fn list(
     limit: usize,
 ) -> Result<Page<Job>> {
     let query = JobQuery::new(&lanes.snapshot(), filter, after);
-    Ok(Page::from_rows(query.run(conn, lanes, "", limit + 1)?, limit))
+    Ok(Page::from_rows(query.run(conn, lanes, LIST.text(), limit + 1)?, limit))
 }
 
 /// The conditions that a filter sets, with their values.
@@ -127,16 +127,15 @@ impl JobQuery {
         });
     }
 
-    /// The first `limit` rows; `index` is an `INDEXED BY` clause where the planner must not choose. A row that cannot
-    /// be read has no job.
+    /// The first `limit` rows of `source`, a statement without its conditions. A row that cannot be read has no job.
     fn run(
         self,
         conn: &Connection,
         lanes: &SharedLanes,
-        index: &str,
+        source: &str,
         limit: usize,
     ) -> Result<Vec<(JobId, Option<Job>)>> {
-        let mut statement = conn.prepare_cached(&self.sql(index, limit))?;
+        let mut statement = conn.prepare_cached(&self.sql(source, limit))?;
         let mut reader = RowReader::new(lanes);
         let mut rows = statement.query(params_from_iter(self.values))?;
         let mut found = Vec::new();
@@ -151,10 +150,10 @@ impl JobQuery {
         Ok(found)
     }
 
-    fn sql(&self, index: &str, limit: usize) -> String {
+    fn sql(&self, source: &str, limit: usize) -> String {
         let conditions =
             if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
-        format!("{} {index} WHERE {conditions} ORDER BY id DESC LIMIT {limit}", LIST.text())
+        format!("{source} WHERE {conditions} ORDER BY id DESC LIMIT {limit}")
     }
 }
 

@@ -91,7 +91,6 @@ const WAIT_COLUMNS: [usize; 4] = [
 pub(crate) struct JobRow {
     pub(crate) seq: i64,
     pub(crate) lane: i64,
-    pub(crate) next_run_at: i64,
     /// The scope of its partition: the queue and the partition key.
     pub(crate) partition: Option<String>,
     /// The job, or what could not be read.
@@ -99,6 +98,11 @@ pub(crate) struct JobRow {
 }
 
 impl JobRow {
+    /// The job's epoch, which can always be read.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.job.as_ref().map_or_else(|unreadable| unreadable.lease.epoch, |job| job.epoch)
+    }
+
     /// The job's id, which can always be read.
     pub(crate) fn id(&self) -> JobId {
         self.job.as_ref().map_or_else(|unreadable| unreadable.lease.id, |job| job.id)
@@ -133,7 +137,6 @@ impl<'a> RowReader<'a> {
         Ok(JobRow {
             seq: row.get(Column::Seq as usize)?,
             lane,
-            next_run_at: row.get(Column::NextRunAt as usize)?,
             partition: row.get(Column::Partition as usize)?,
             job,
         })

@@ -6,12 +6,13 @@ use rusqlite::Connection;
 use crate::error::Result;
 
 /// The migrations. The first one has the number 1.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001_jobs.sql"),
     include_str!("../migrations/0002_deliveries.sql"),
     include_str!("../migrations/0003_steps.sql"),
     include_str!("../migrations/0004_trees.sql"),
     include_str!("../migrations/0005_record_floors.sql"),
+    include_str!("../migrations/0006_lease_ranges.sql"),
 ];
 
 /// The schema version that this redrive creates and understands.

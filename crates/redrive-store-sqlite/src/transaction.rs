@@ -69,6 +69,7 @@ fn transact<T, E>(
     body: &mut impl FnMut(&mut Transaction<'_, '_>) -> Result<T, E>,
 ) -> Result<Result<Result<T, E>, Panic>> {
     let counts = tx.counts.clone();
+    let ranges = tx.leased.ranges.savepoint();
     tx.conn.execute_batch("SAVEPOINT caller")?;
     let outcome = catch("the closure passed to transact", || body(&mut Transaction { tx: &mut *tx }));
     if matches!(outcome, Ok(Ok(_))) {
@@ -77,6 +78,7 @@ fn transact<T, E>(
         // Other calls share the transaction, so only the writes of this one are rolled back.
         tx.conn.execute_batch("ROLLBACK TO caller; RELEASE caller")?;
         *tx.counts = counts;
+        tx.leased.ranges.roll_back_to(ranges);
         tx.lanes.reload(tx.conn)?;
     }
     Ok(outcome)

@@ -7,7 +7,7 @@ use redrive_core::transfer::{
     SEALED, StoredSignal,
 };
 use redrive_core::{
-    Attempt, IdempotencyKey, Job, JobId, Kind, Lease, Order, Reason, SignalName, StoreError, Tenant,
+    Attempt, IdempotencyKey, Job, JobId, Kind, Lease, Order, Reason, SignalName, State, StoreError, Tenant,
     Timestamp, UniqueKey, WorkerId,
 };
 use redrive_sql::Statement;
@@ -171,6 +171,9 @@ fn import_one(tx: &mut Tx<'_>, snapshot: &JobSnapshot, being_filled: bool) -> Re
         return Ok(ImportResult::Conflict(other));
     }
     if let Some((lane, state)) = existing {
+        if let Some(row) = tx.leased.find(tx.conn, id)?.filter(|_| state == State::Running) {
+            tx.leased.ranges.remove(row.seq, row.seq);
+        }
         delete_job(tx, &DELETE_JOB, id, lane, state)?;
         tx.leased.remove(id);
     }
@@ -199,6 +202,11 @@ fn insert_snapshot(tx: &mut Tx<'_>, snapshot: &JobSnapshot) -> Result<()> {
     let lane = tx.lanes.number(tx.conn, &job.queue, &job.kind, job.priority)?;
     insert_job(tx, lane, job, snapshot.fingerprint.as_ref())?;
     tx.counts.add(lane, job.state);
+    if job.state == State::Running {
+        let seq = tx.conn.last_insert_rowid();
+        tx.leased.ranges.add(seq, seq);
+        tx.leased.ranges.note_lease_end(job.lease_until.unwrap_or(tx.now));
+    }
     for attempt in &snapshot.log {
         insert_attempt(tx, job.id, attempt)?;
     }

@@ -193,10 +193,14 @@ impl Writer {
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
         let outcome = body(self, &mut effects).and_then(|()| {
             effects.counts.write(&self.conn)?;
+            self.leased.ranges.write(&self.conn)?;
             Ok(self.conn.execute_batch("COMMIT")?)
         });
         match outcome {
-            Ok(()) => self.notify(&effects),
+            Ok(()) => {
+                self.leased.ranges.commit();
+                self.notify(&effects);
+            }
             Err(_) => self.roll_back(),
         }
         outcome
@@ -218,6 +222,7 @@ impl Writer {
         {
             tracing::error!(%error, "rollback failed");
         }
+        self.leased.ranges.roll_back();
         if let Err(error) = self.reload_caches() {
             tracing::error!(error = %StoreError::from(error), "caches could not be reloaded after a rollback");
         }

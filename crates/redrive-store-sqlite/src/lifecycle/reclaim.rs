@@ -1,7 +1,7 @@
 //! Takes over jobs whose lease has expired.
 
 use redrive_core::store::{ClaimedJobs, ReclaimRequest};
-use redrive_core::{Job, Lease};
+use redrive_core::{Job, Lease, next_epoch};
 use redrive_sql::Statement;
 use rusqlite::params;
 
@@ -17,19 +17,20 @@ static RECLAIM: Statement = LIFECYCLE.statement("reclaim");
 
 pub(crate) fn reclaim(tx: &mut Tx<'_>, request: &ReclaimRequest) -> Result<ClaimedJobs> {
     let mut reclaimed = no_jobs(tx);
-    if tx.paused.is_sealed() {
+    if tx.paused.is_sealed() || !tx.leased.ranges.has_expired(tx.conn, tx.now)? {
         return Ok(reclaimed);
     }
     let expired = read_expired(tx, request)?;
     let mut statement = tx.conn.prepare_cached(&RECLAIM)?;
     let until = tx.now.after(request.lease);
+    tx.leased.ranges.note_lease_end(until);
     for row in expired {
         let (id, JobRow { seq, lane, partition, job, .. }) = (row.id(), row);
         statement.execute(params![seq, tx.now.as_ms(), until.as_ms()])?;
         match job {
             Ok(job) => {
                 tx.leased.insert(id, LeasedRow { seq, lane, worker: job.worker.clone(), partition });
-                reclaimed.jobs.push(Job { epoch: job.epoch + 1, lease_until: Some(until), ..job });
+                reclaimed.jobs.push(Job { epoch: next_epoch(job.epoch), lease_until: Some(until), ..job });
             }
             Err(mut unreadable) => {
                 unreadable.lease.epoch += 1;

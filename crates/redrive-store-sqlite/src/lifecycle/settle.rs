@@ -86,6 +86,7 @@ fn settle_range(
     let applied = statement.execute((first, last, epoch, tx.now.as_ms()))? == range.len();
     tx.conn.execute_batch(if applied { "RELEASE range" } else { "ROLLBACK TO range; RELEASE range" })?;
     if applied {
+        tx.leased.ranges.remove(first, last);
         for located in range {
             results[located.index] = after_settle(tx, located, State::Succeeded)?;
         }
@@ -102,6 +103,7 @@ fn settle_one(
     let Some(state) = statements.apply(settlement, row, tx.now)? else {
         return Ok(SettleResult::LeaseLost);
     };
+    tx.leased.ranges.remove(row.seq, row.seq);
     statements.log(settlement, row, state, tx.now)?;
     let result = after_settle(tx, located, state)?;
     if !settlement.follow_ups.is_empty() {
@@ -198,9 +200,10 @@ impl<'a> SettleStatements<'a> {
 /// Renews leases, and reports requested cancels.
 pub(crate) fn extend(tx: &mut Tx<'_>, leases: &[Lease], duration: Duration) -> Result<Vec<ExtendResult>> {
     let mut statement = tx.conn.prepare_cached(&EXTEND)?;
-    let until = tx.now.after(duration).as_ms();
+    let until = tx.now.after(duration);
+    tx.leased.ranges.note_lease_end(until);
     let mut extend_one = |lease: &Lease| {
-        let parameters = params![lease.id.0.as_bytes(), lease.epoch as i64, until];
+        let parameters = params![lease.id.0.as_bytes(), lease.epoch as i64, until.as_ms()];
         let cancel_requested = statement.query_row(parameters, |row| row.get(0)).optional()?;
         Ok(match cancel_requested {
             Some(true) => ExtendResult::CancelRequested,

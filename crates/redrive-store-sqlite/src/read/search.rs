@@ -10,11 +10,12 @@ use redrive_sql::Statement;
 use rusqlite::{Connection, OptionalExtension as _};
 use uuid::Uuid;
 
-use super::{JobQuery, list, selected_lanes};
+use super::{JobQuery, LIST, list, selected_lanes};
 use crate::error::{Result, corrupt};
 use crate::lanes::{Lanes, SharedLanes};
 use crate::sql::READ;
 
+static LIST_RUNNING: Statement = READ.statement("list_running");
 static COUNTS_BY_LANE: Statement = READ.statement("counts_by_lane");
 static COUNT_FINISHED: Statement = READ.statement("count_finished");
 static OLDEST_EXAMINED: Statement = READ.statement("oldest_examined");
@@ -66,8 +67,8 @@ struct IndexPlan {
 /// An index that has all jobs in some states.
 struct StateIndex {
     states: Vec<State>,
-    /// The `INDEXED BY` clause.
-    clause: &'static str,
+    /// The start of a statement that reads the index.
+    source: String,
     /// The condition that the index is declared with.
     condition: &'static str,
 }
@@ -91,7 +92,7 @@ impl Search<'_> {
         if self.filter.tenant.is_none() {
             query = query.and(&format!("tenant IN (\n{})", TENANTS_WITH_KEYS.text()));
         }
-        let found = query.run(self.conn, self.lanes, "INDEXED BY redrive_keys", self.limit + 1)?;
+        let found = query.run(self.conn, self.lanes, &list_by("redrive_keys"), self.limit + 1)?;
         let page = self.page(found);
         let examined = page.items.len().min(to_usize(self.examined_max));
         Ok(SearchPage { page, examined })
@@ -162,7 +163,7 @@ impl Search<'_> {
         for index in &plan.indexes {
             let query = self.query(&Filter { states: index.states.clone(), ..self.filter.clone() });
             let query = query.and(index.condition);
-            found.extend(query.run(self.conn, self.lanes, index.clause, self.limit + 1)?);
+            found.extend(query.run(self.conn, self.lanes, &index.source, self.limit + 1)?);
         }
         found.sort_unstable_by_key(|(id, _)| Reverse(*id));
         Ok(SearchPage { page: self.page(found), examined: to_usize(plan.jobs) })
@@ -170,10 +171,10 @@ impl Search<'_> {
 
     /// Examines the next ids. Dead jobs have an index of their own.
     fn by_id(&self) -> Result<SearchPage> {
-        let (oldest_examined, count_before, clause) = if self.filter.states == [State::Dead] {
-            (&OLDEST_EXAMINED_DEAD, &COUNT_DEAD_BEFORE, "INDEXED BY redrive_dead")
+        let (oldest_examined, count_before, index) = if self.filter.states == [State::Dead] {
+            (&OLDEST_EXAMINED_DEAD, &COUNT_DEAD_BEFORE, "redrive_dead")
         } else {
-            (&OLDEST_EXAMINED, &COUNT_BEFORE, "INDEXED BY redrive_ids")
+            (&OLDEST_EXAMINED, &COUNT_BEFORE, "redrive_ids")
         };
         let newest = self.after.map_or(AFTER_NEWEST.to_vec(), |id| id.0.as_bytes().to_vec());
         let mut statement = self.conn.prepare_cached(oldest_examined)?;
@@ -183,7 +184,7 @@ impl Search<'_> {
         if let Some(oldest) = &oldest {
             query = query.starting_at(oldest);
         }
-        let mut page = self.page(query.run(self.conn, self.lanes, clause, self.limit + 1)?);
+        let mut page = self.page(query.run(self.conn, self.lanes, &list_by(index), self.limit + 1)?);
         if page.next.is_none() {
             page.next = oldest.map(|id| Cursor::Job(JobId(Uuid::from_bytes(id))));
         }
@@ -211,16 +212,21 @@ fn to_usize(count: i64) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
+/// The start of a list that reads the jobs of this index.
+fn list_by(index: &str) -> String {
+    format!("{} INDEXED BY {index}", LIST.text())
+}
+
 /// The indexes that have all jobs in these states, and few others.
 fn indexes_of(states: &[State]) -> Vec<StateIndex> {
-    let claimable = ("INDEXED BY redrive_due", "state < 2", &[State::Pending, State::Retrying][..]);
-    let running = ("INDEXED BY redrive_leases", "state = 2", &[State::Running][..]);
-    let waiting = ("INDEXED BY redrive_awaiting", "awaits IS NOT NULL", &[State::Waiting][..]);
+    let claimable = (list_by("redrive_due"), "state < 2", &[State::Pending, State::Retrying][..]);
+    let running = (LIST_RUNNING.text().to_owned(), "state = 2", &[State::Running][..]);
+    let waiting = (list_by("redrive_awaiting"), "awaits IS NOT NULL", &[State::Waiting][..]);
     let ended = [State::Succeeded, State::Dead, State::Cancelled];
-    let finished = ("INDEXED BY redrive_finished", "finished_at IS NOT NULL", &ended[..]);
-    let index = |(clause, condition, has): (&'static str, &'static str, &[State])| {
+    let finished = (list_by("redrive_finished"), "finished_at IS NOT NULL", &ended[..]);
+    let index = |(source, condition, has): (String, &'static str, &[State])| {
         let states: Vec<State> = has.iter().copied().filter(|state| states.contains(state)).collect();
-        (!states.is_empty()).then_some(StateIndex { states, clause, condition })
+        (!states.is_empty()).then_some(StateIndex { states, source, condition })
     };
     [claimable, running, waiting, finished].into_iter().filter_map(index).collect()
 }

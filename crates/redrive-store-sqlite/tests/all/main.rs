@@ -3,3 +3,4 @@
 mod clock;
 mod conformance;
 mod file;
+mod leases;
