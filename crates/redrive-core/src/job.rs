@@ -38,8 +38,44 @@ impl FromStr for JobId {
     }
 }
 
-/// Counts the leases of a job. A write with an older epoch than the stored one changes nothing.
+/// The number of a lease. A write with an older epoch than the stored one changes nothing.
+///
+/// The epoch of a job only grows, no two leases of a job share one, and its low [`LEASE_COUNT_BITS`] bits count the leases of the
+/// job: see [`lease_count`]. The bits above them belong to the store. A store may increase the epoch by one for each lease, or put
+/// the number of the claim there. So the next epoch of a job cannot be calculated, and epochs of different stores are not comparable.
+/// A job that was never leased has epoch 0. An imported job keeps its epoch, and its next lease in the new store has a greater one.
 pub type Epoch = u64;
+
+/// How many of the low bits of an [`Epoch`] count the leases of its job.
+pub const LEASE_COUNT_BITS: u32 = 16;
+
+/// The highest number of leases that an [`Epoch`] counts. The count of a job that is leased more often stays at this number.
+pub const LEASE_COUNT_MAX: u32 = (1 << LEASE_COUNT_BITS) - 1;
+
+/// How often a job had been leased when it got this epoch, including the lease with this epoch. At most [`LEASE_COUNT_MAX`].
+///
+/// ```
+/// use redrive_core::{LEASE_COUNT_BITS, lease_count};
+///
+/// assert_eq!(lease_count(3), 3);
+/// assert_eq!(lease_count((77 << LEASE_COUNT_BITS) | 3), 3);
+/// ```
+pub const fn lease_count(epoch: Epoch) -> u32 {
+    epoch as u32 & LEASE_COUNT_MAX
+}
+
+/// The epoch of the next lease, in a store that does not number its claims. Beyond [`LEASE_COUNT_MAX`] leases the count stays, and the
+/// epoch still grows.
+///
+/// ```
+/// use redrive_core::{LEASE_COUNT_MAX, lease_count, next_epoch};
+///
+/// assert_eq!(next_epoch(3), 4);
+/// assert_eq!(lease_count(next_epoch(u64::from(LEASE_COUNT_MAX))), LEASE_COUNT_MAX);
+/// ```
+pub const fn next_epoch(epoch: Epoch) -> Epoch {
+    if lease_count(epoch) == LEASE_COUNT_MAX { epoch + (1 << LEASE_COUNT_BITS) } else { epoch + 1 }
+}
 
 /// The right to settle one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -304,7 +340,7 @@ pub struct Job {
     pub run: u32,
     /// Attempts charged in this run.
     pub attempt: u32,
-    /// Counts the leases of the job.
+    /// The epoch of the current or last lease, or 0 before the first one. [`Job::lease_count`] has the number of leases.
     pub epoch: Epoch,
     /// When the job was enqueued.
     pub created_at: Timestamp,
@@ -338,6 +374,11 @@ impl Job {
     /// The current lease.
     pub fn lease(&self) -> Lease {
         Lease { id: self.id, epoch: self.epoch }
+    }
+
+    /// How often the job was leased, by claims and reclaims in all its runs. At most [`LEASE_COUNT_MAX`].
+    pub fn lease_count(&self) -> u32 {
+        lease_count(self.epoch)
     }
 
     /// The state to show for the job. The store keeps a job as pending if its due time ends its sleep, its snooze or its wait;

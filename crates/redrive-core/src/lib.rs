@@ -30,8 +30,8 @@ pub mod verdict;
 pub use finding::{Finding, Severity};
 pub use invalid::Invalid;
 pub use job::{
-    Attempt, AttemptReport, Epoch, Idempotency, Job, JobId, Lease, NewJob, Priority, Start, Unique,
-    UniqueRule,
+    Attempt, AttemptReport, Epoch, Idempotency, Job, JobId, LEASE_COUNT_BITS, LEASE_COUNT_MAX, Lease, NewJob,
+    Priority, Start, Unique, UniqueRule, lease_count, next_epoch,
 };
 pub use lifecycle::State;
 pub use manual_clock::ManualClock;

@@ -207,6 +207,13 @@ pub struct ClaimedJobs {
     pub wake: WakeToken,
 }
 
+impl ClaimedJobs {
+    /// Whether further jobs are due already.
+    pub fn has_more_due(&self) -> bool {
+        self.next_due.is_some_and(|due| due <= self.now)
+    }
+}
+
 /// A leased row that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableJob {

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::job::Epoch;
 use crate::lifecycle::{Event, State};
 use crate::limits::HORIZON;
 use crate::policy::Policy;
@@ -204,10 +203,11 @@ impl Deferral {
         Self { wait, reason: reason.to_string(), scope: DeferralScope::Job }
     }
 
-    /// A problem that affects only this job and may last. Each wait is longer than the one before. The job's epoch counts the
-    /// deferrals, because each takes one lease. Attempts raise the epoch too, so after attempts the first wait is already longer.
-    pub fn with_backoff(epoch: Epoch, reason: impl fmt::Display) -> Self {
-        let doublings = epoch.saturating_sub(1).min(8);
+    /// A problem that affects only this job and may last. Each wait is longer than the one before. The job's
+    /// [`crate::Job::lease_count`] counts the deferrals, because each takes one lease. Attempts take leases too, so after attempts the
+    /// first wait is already longer.
+    pub fn with_backoff(lease_count: u32, reason: impl fmt::Display) -> Self {
+        let doublings = lease_count.saturating_sub(1).min(8);
         Self::of_job((DEFERRAL_MIN * (1 << doublings)).min(DEFERRAL_MAX), reason)
     }
 
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_deferred_repeatedly_waits_longer_each_time_up_to_a_minute() {
-        let waits = [1, 2, 3, 4, 5, 6, u64::MAX].map(|epoch| Deferral::with_backoff(epoch, "no key").wait);
+        let waits = [1, 2, 3, 4, 5, 6, u32::MAX].map(|leases| Deferral::with_backoff(leases, "no key").wait);
         assert_eq!(waits, [5, 10, 20, 40, 60, 60, 60].map(Duration::from_secs));
     }
 

@@ -239,7 +239,7 @@ impl PreparationError {
             Self::SecretLost(why) => Outcome::reject(why),
             Self::Deferred(why) => {
                 tracing::warn!(job = %job.id, %why, "an attempt is deferred");
-                Outcome::Defer(Deferral::with_backoff(job.epoch, why))
+                Outcome::Defer(Deferral::with_backoff(job.lease_count(), why))
             }
             Self::Local(failure) => Outcome::Defer(Deferral::of_node(LOCAL_FAILURE_WAIT, failure)),
         }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A placeholder in braces stands for a value that the store gives to all its files, or for a fragment of the same
-//! file. Values and fragments may contain placeholders themselves. So the column list and the clock expression exist
+//! file or of one that it shares with others. Values and fragments may contain placeholders themselves. So the column list and the clock expression exist
 //! once.
 //!
 //! The compiler checks names and placeholders: a `static` does not compile if its statement does not exist or has an
@@ -42,6 +42,7 @@ use std::sync::OnceLock;
 pub struct SqlFile {
     text: &'static str,
     values: &'static [(&'static str, &'static str)],
+    shared: &'static str,
 }
 
 impl SqlFile {
@@ -49,7 +50,13 @@ impl SqlFile {
     /// it.
     #[must_use]
     pub const fn new(text: &'static str, values: &'static [(&'static str, &'static str)]) -> Self {
-        Self { text, values }
+        Self { text, values, shared: "" }
+    }
+
+    /// The same file, which may also use the fragments of another file with the text `shared`.
+    #[must_use]
+    pub const fn with_fragments_of(self, shared: &'static str) -> Self {
+        Self { shared, ..self }
     }
 
     /// The statement with this name. Put it into a `static`, so that the checks run at compile time.
@@ -91,7 +98,10 @@ impl SqlFile {
             }
             index += 1;
         }
-        match parse::section(self.text, parse::FRAGMENT, name) {
+        if let Some(fragment) = parse::section(self.text, parse::FRAGMENT, name) {
+            return fragment;
+        }
+        match parse::section(self.shared, parse::FRAGMENT, name) {
             Some(fragment) => fragment,
             None => panic!("a placeholder has no value, and the file has no fragment with its name"),
         }

@@ -10,16 +10,25 @@ SELECT
   current_setting('transaction_read_only')::boolean AS read_only;
 
 -- name: schema
--- Reads whether the tables exist and what this role may do with them. Every role can read the catalog.
+-- Reads whether the tables exist and what this role may do with them. `missing` lists the tables that it may not write, and the
+-- sequence if it may not use it. Every role can read the catalog.
 SELECT
+  has_schema_privilege(pg_namespace.oid, 'USAGE') AS usable,
   has_schema_privilege(pg_namespace.oid, 'USAGE') AND has_table_privilege(versions.oid, 'SELECT') AS readable,
-  has_schema_privilege(pg_namespace.oid, 'USAGE') AND coalesce(
-    has_table_privilege(jobs.oid, 'SELECT') AND has_table_privilege(jobs.oid, 'INSERT')
-    AND has_table_privilege(jobs.oid, 'UPDATE') AND has_table_privilege(jobs.oid, 'DELETE'), false
-  ) AS writable
+  (
+    SELECT string_agg('redrive.' || parts.relname, ', ' ORDER BY parts.relname) FROM pg_class AS parts
+    WHERE parts.relnamespace = pg_namespace.oid AND CASE
+      WHEN parts.relkind = 'r' AND parts.relname <> 'schema' THEN NOT (
+        has_table_privilege(parts.oid, 'SELECT') AND has_table_privilege(parts.oid, 'INSERT')
+        AND has_table_privilege(parts.oid, 'UPDATE') AND has_table_privilege(parts.oid, 'DELETE')
+      )
+      WHEN parts.relkind = 'v' THEN NOT has_table_privilege(parts.oid, 'SELECT')
+      WHEN parts.relname = 'claim_numbers' THEN NOT has_sequence_privilege(parts.oid, 'USAGE')
+      ELSE false
+    END
+  ) AS missing
 FROM pg_namespace
 JOIN pg_class AS versions ON versions.relnamespace = pg_namespace.oid AND versions.relname = 'schema'
-LEFT JOIN pg_class AS jobs ON jobs.relnamespace = pg_namespace.oid AND jobs.relname = 'jobs'
 WHERE pg_namespace.nspname = 'redrive';
 
 -- name: settings
@@ -76,7 +85,10 @@ SELECT
 FROM pg_class
 JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
 JOIN pg_stat_user_tables AS stats ON stats.relid = pg_class.oid
-WHERE pg_namespace.nspname = 'redrive' AND pg_class.relname IN ('jobs', 'counts', 'attempts', 'steps', 'signals', 'uniques', 'starts', 'closing')
+WHERE pg_namespace.nspname = 'redrive' AND pg_class.relname IN (
+  'jobs', 'ready', 'claims', 'progress', 'waiting', 'ended', 'children', 'slots', 'ordered', 'counts', 'attempts', 'steps', 'signals',
+  'uniques', 'starts', 'closing'
+)
 ORDER BY stats.n_dead_tup DESC, pg_class.relname;
 
 -- name: indexes

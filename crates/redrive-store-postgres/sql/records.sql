@@ -17,4 +17,4 @@ SELECT version FROM redrive.write_record($1::text, $2::text, $3::bytea, $4::bool
 
 -- name: lock_for_seal
 -- Waits for the end of all running claims and blocks new ones until the end of the transaction, so that no claim misses the seal.
-LOCK TABLE redrive.jobs IN EXCLUSIVE MODE;
+LOCK TABLE redrive.ready, redrive.claims IN EXCLUSIVE MODE;

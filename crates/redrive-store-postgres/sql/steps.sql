@@ -1,8 +1,6 @@
 -- Durable jobs: steps, signals, and the jobs that wait for something.
 --
--- $1 is the current time in every statement that uses {clock}: NULL for the server's clock. Statements that write under a
--- lease compare the state as an integer, so that the planner does not use the index of leases, which may be full of dead
--- entries that the planner does not know of.
+-- $1 is the current time in every statement that uses {clock}: NULL for the server's clock.
 
 -- name: recall
 -- Reads the steps of a job in their order. $1 the job; $2 the first place; $3 the maximum number of steps.
@@ -10,30 +8,28 @@ SELECT place, kind, name, value FROM redrive.steps WHERE job = $1 AND place >= $
 ORDER BY place LIMIT $3;
 
 -- name: remember
--- Stores steps, each once, under leases that still hold. Locks the jobs first, in the order of their ids, so that a reclaim that
--- commits meanwhile shuts out the old holder. Of several steps for one place, the first is stored. `kept` is false for a place that
--- was taken before; the statement may not see the step that took it. $1 and $2 the leases; $3 to $6 the steps.
-WITH given AS MATERIALIZED (
+-- Stores steps, each once, under leases that still hold. Locks their claims first, so that a reclaim that commits meanwhile shuts out
+-- the old holder. Of several steps for one place, the first is stored. `kept` is false for a place that was taken before; the
+-- statement may not see the step that took it. $1 and $2 the leases; $3 to $6 the steps.
+WITH steps AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::text[], $6::bytea[])
-    WITH ORDINALITY AS given (job, epoch, place, kind, name, value, ordinal)
-), leases AS MATERIALIZED (
-  SELECT DISTINCT job, epoch FROM given
-), held AS MATERIALIZED (
-  SELECT jobs.id AS job, jobs.epoch FROM redrive.jobs JOIN leases ON leases.job = jobs.id AND leases.epoch = jobs.epoch
-  WHERE jobs.state::integer = 2
-  ORDER BY jobs.id
-  FOR NO KEY UPDATE OF jobs
-), kept AS (
+    WITH ORDINALITY AS steps (job, epoch, place, kind, name, value, ordinal)
+), given AS MATERIALIZED (
+  SELECT DISTINCT job AS id, epoch FROM steps
+),
+{held_leases},
+kept AS (
   INSERT INTO redrive.steps (job, place, kind, name, value)
-  SELECT job, place, kind, name, value FROM given JOIN held USING (job, epoch)
-  ORDER BY ordinal
+  SELECT steps.job, steps.place, steps.kind, steps.name, steps.value
+  FROM steps JOIN held ON held.id = steps.job AND held.epoch = steps.epoch
+  ORDER BY steps.ordinal
   ON CONFLICT DO NOTHING
   RETURNING job, place
 )
-SELECT given.ordinal, kept.place IS NOT NULL AS kept
-FROM given
-JOIN held USING (job, epoch)
-LEFT JOIN kept ON kept.job = given.job AND kept.place = given.place;
+SELECT steps.ordinal, kept.place IS NOT NULL AS kept
+FROM steps
+JOIN held ON held.id = steps.job AND held.epoch = steps.epoch
+LEFT JOIN kept ON kept.job = steps.job AND kept.place = steps.place;
 
 -- name: find_steps
 -- Reads the steps at places that were taken. $1 jobs; $2 places.
@@ -41,28 +37,35 @@ SELECT given.ordinal, steps.place, steps.kind, steps.name, steps.value
 FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS given (job, place, ordinal)
 JOIN redrive.steps ON steps.job = given.job AND steps.place = given.place;
 
+-- name: lock_steps
+-- Locks jobs until the end of the transaction, so that nobody else stores steps with children or signals for them. $1 the class of the
+-- locks; $2 the locks, in order.
+SELECT pg_advisory_xact_lock($1::integer, stripe) FROM unnest($2::integer[]) AS stripe;
+
 -- name: lock_leases
--- Locks the jobs whose leases still hold, so that the next statements of the transaction can rely on them. Sets has_children
--- on jobs that get children ($6): a statement that ends such a job waits for this transaction, and then finds the children. A job
+-- Locks the claims of leases that still hold, so that the next statements of the transaction can rely on them. Sets has_children
+-- for jobs that get children ($6): a statement that ends such a job waits for this transaction, and then finds the children. A job
 -- with a requested cancel gets no children. Locks nothing if a child is due too far ahead. $2 the horizon; $3 the latest due
 -- time of a child; $4 and $5 the leases.
 WITH {clock}, late AS (
   SELECT FROM clock WHERE $3::bigint > clock.now + $2::bigint
-), leases AS MATERIALIZED (
+), given AS MATERIALIZED (
   SELECT id, epoch, bool_or(children) AS children
   FROM unnest($4::uuid[], $5::bigint[], $6::boolean[]) AS leases (id, epoch, children)
+  WHERE NOT EXISTS (SELECT FROM late)
   GROUP BY id, epoch
-), held AS MATERIALIZED (
-  SELECT jobs.id, jobs.epoch, jobs.cancel_requested, leases.children AND NOT jobs.has_children AS becomes_parent
-  FROM redrive.jobs JOIN leases ON leases.id = jobs.id AND leases.epoch = jobs.epoch
-  WHERE jobs.state::integer = 2 AND NOT EXISTS (SELECT FROM late)
+),
+{held_leases},
+became_parents AS (
+  INSERT INTO redrive.progress AS stored (id, began_at, next_run_at, has_children)
+  SELECT jobs.id, jobs.due, jobs.due, true FROM held JOIN redrive.jobs USING (id)
+  WHERE held.children AND NOT held.cancelling
   ORDER BY jobs.id
-  FOR NO KEY UPDATE OF jobs
-), became_parents AS (
-  UPDATE redrive.jobs SET has_children = true
-  WHERE id = ANY (ARRAY(SELECT held.id FROM held WHERE held.becomes_parent AND NOT held.cancel_requested))
+  ON CONFLICT (id) DO UPDATE SET has_children = true WHERE stored.epoch < (SELECT max(held.epoch) FROM held WHERE held.id = stored.id)
+  RETURNING id
 )
-SELECT EXISTS (SELECT FROM late) AS late, held.id, held.epoch, held.cancel_requested FROM clock LEFT JOIN held ON true;
+SELECT EXISTS (SELECT FROM late) AS late, held.id, held.epoch, held.cancelling AS cancel_requested
+FROM clock LEFT JOIN held ON NOT held.children OR held.cancelling OR held.id IN (SELECT became_parents.id FROM became_parents);
 
 -- name: remember_signal
 -- Takes a signal and stores it as a step, once, unless the place has a step. The transaction must have locked the job, so that
@@ -83,8 +86,11 @@ RETURNING place;
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[])
     WITH ORDINALITY AS given (job, id, name, value, ordinal)
+), locked AS MATERIALIZED (
+  SELECT id FROM redrive.jobs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR KEY SHARE
 ), found AS MATERIALIZED (
-  SELECT id, state FROM redrive.jobs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR KEY SHARE
+  -- The callers only ask whether a job has ended, and how.
+  SELECT locked.id, coalesce((SELECT ended.state FROM redrive.ended WHERE ended.id = locked.id), 0::smallint) AS state FROM locked
 ), kept AS (
   INSERT INTO redrive.signals (job, id, name, value)
   SELECT given.job, given.id, given.name, given.value FROM given JOIN found ON found.id = given.job
@@ -105,25 +111,32 @@ LIMIT $3::bigint;
 -- name: skip_signals
 -- Marks signals as taken while the lease of their job holds, and returns the job in that case. The lock keeps others from taking over
 -- the lease meanwhile. $1 and $2 the lease; $3 the signals.
-WITH held AS MATERIALIZED (
-  SELECT id FROM redrive.jobs WHERE id = $1::uuid AND epoch = $2::bigint AND state::integer = 2 FOR NO KEY UPDATE
-), skipped AS (
+WITH given AS MATERIALIZED (
+  SELECT $1::uuid AS id, $2::bigint AS epoch
+),
+{held_leases},
+skipped AS (
   UPDATE redrive.signals SET taken = true, value = ''
   FROM held
   WHERE signals.job = held.id AND signals.id = ANY ($3::uuid[]) AND NOT signals.taken
 )
 SELECT id FROM held;
 
+-- fragment: of_fan_out
+-- The children of one branch (`parts`). The planner takes two comparisons of rows for many rows, and so reads the index in order. It
+-- would answer an equality by a bitmap, which reads the dead index entries of all ended children.
+(children.parent, children.branch) >= (parts.id, parts.branch) AND (children.parent, children.branch) <= (parts.id, parts.branch)
+
 -- fragment: resume_awaiting
--- Makes awaiting jobs due whose condition is met in the snapshot of this statement, each once: a job that waits for something
--- else by the time of the write is not changed. The time spent waiting does not count against the time budget. The end of a pause does
--- not bring forward a job that is due later. A job with an awaited child that has not ended becomes due a millisecond before the
--- start of its last attempt, and so before that child. Free slots are decided elsewhere, under locks (limits.sql).
+-- Makes awaiting jobs due whose condition is met in the snapshot of this statement, each once: the statement that removes the row of a waiting
+-- job decides about it. The time spent waiting does not count against the time budget. The end of a pause does not bring forward a
+-- job that is due later. A job with an awaited child that has not ended becomes due a millisecond before the start of its last attempt, and so
+-- before that child. Free slots are decided elsewhere, under locks (limits.sql).
 --
 -- A fan-out with too many failed children must first end its other children. While the awaiting jobs have such fan-outs, `ending` lists them
 -- and nothing is resumed. The conditions are scalar subqueries, because the planner would answer EXISTS by reading whole tables.
 parts AS MATERIALIZED (
-  SELECT id, held, awaits AS code, awaits_name AS name, awaits_branch AS branch, awaits_failures AS failures
+  SELECT id, paused, awaits AS code, awaits_name AS name, awaits_branch AS branch, awaits_failures AS failures
   FROM awaiting WHERE awaits <> 4
   UNION ALL
   SELECT
@@ -135,30 +148,31 @@ parts AS MATERIALIZED (
   SELECT
     parts.id, parts.branch,
     coalesce((
-      SELECT true FROM redrive.jobs
-      WHERE jobs.parent = parts.id AND jobs.branch = parts.branch AND jobs.state < 4
-      -- In ascending order the scan would cross the dead index entries of all claimed children before the first live one.
-      ORDER BY jobs.state DESC
+      SELECT true FROM redrive.children
+      WHERE {of_fan_out} AND children.stage < 2
+      -- In ascending order the scan would cross the dead index entries of all ended children before the first live one: the oldest
+      -- children end first.
+      ORDER BY children.parent DESC, children.branch DESC, children.id DESC
       LIMIT 1
     ), false) AS live,
     coalesce((
-      SELECT true FROM redrive.jobs
-      WHERE jobs.parent = parts.id AND jobs.branch = parts.branch AND jobs.state > 4
+      SELECT true FROM redrive.children
+      WHERE {of_fan_out} AND children.stage = 2
+      ORDER BY children.parent, children.branch, children.id
       OFFSET parts.failures LIMIT 1
     ), false) AS failed
   FROM parts WHERE parts.code = 1
 ), ending AS MATERIALIZED (
-  SELECT children.id, array_agg(children.branch) AS branches FROM children
-  WHERE children.live AND children.failed AND coalesce((
-    SELECT true FROM redrive.jobs
-    WHERE jobs.parent = children.id AND jobs.branch = children.branch AND jobs.state < 4
-      AND NOT jobs.detached AND NOT jobs.cancel_requested
-    ORDER BY jobs.state DESC
+  SELECT parts.id, array_agg(parts.branch) AS branches FROM children AS parts
+  WHERE parts.live AND parts.failed AND coalesce((
+    SELECT true FROM redrive.children
+    WHERE {of_fan_out} AND children.stage = 0 AND NOT children.detached
+    ORDER BY children.parent DESC, children.branch DESC, children.id DESC
     LIMIT 1
   ), false)
-  GROUP BY children.id
-), ready AS MATERIALIZED (
-  SELECT awaiting.id, awaiting.epoch, awaiting.awaits, bool_or(parts.before_children) AS before_children
+  GROUP BY parts.id
+), met AS MATERIALIZED (
+  SELECT awaiting.id, bool_or(parts.before_children) AS before_children
   FROM awaiting JOIN (
     SELECT
       parts.id, false AS before_children,
@@ -166,64 +180,88 @@ parts AS MATERIALIZED (
         WHEN 0 THEN coalesce((
           SELECT true FROM redrive.signals
           WHERE signals.job = parts.id AND signals.name = parts.name AND NOT signals.taken
+          ORDER BY signals.seq
           LIMIT 1
         ), false)
-        ELSE parts.code = 2 AND NOT parts.held
+        ELSE parts.code = 2 AND NOT parts.paused
       END AS is_met
     FROM parts WHERE parts.code <> 1
     UNION ALL
     SELECT children.id, children.live, children.failed OR NOT children.live FROM children
   ) AS parts USING (id)
   WHERE NOT EXISTS (SELECT FROM ending)
-  GROUP BY awaiting.id, awaiting.epoch, awaiting.awaits
+  GROUP BY awaiting.id
   HAVING bool_or(parts.is_met)
-), locked AS MATERIALIZED (
-  SELECT jobs.id, jobs.lane, jobs.state, ready.before_children FROM redrive.jobs
-  JOIN ready ON ready.id = jobs.id AND ready.epoch = jobs.epoch AND ready.awaits = jobs.awaits
-  WHERE jobs.awaits <> 2 OR NOT jobs.held
-  ORDER BY jobs.id
-  FOR NO KEY UPDATE OF jobs
-), resumed AS (
-  UPDATE redrive.jobs SET
-    state = CASE WHEN jobs.state = 3 THEN 0 ELSE jobs.state END,
+), timers AS MATERIALIZED (
+  -- A claim whose timeout ends the wait has locked this row.
+  SELECT ready.ctid AS position FROM redrive.ready
+  JOIN awaiting ON ready.lane = awaiting.lane AND ready.due = awaiting.next_run_at AND ready.id = awaiting.id
+  WHERE awaiting.state < 2 AND awaiting.id IN (SELECT met.id FROM met)
+  ORDER BY ready.id
+  FOR UPDATE OF ready SKIP LOCKED
+), unready AS (
+  DELETE FROM redrive.ready WHERE ctid = ANY (ARRAY(SELECT timers.position FROM timers)) RETURNING ready.id
+), unwaiting AS (
+  DELETE FROM redrive.waiting USING awaiting JOIN met USING (id) LEFT JOIN unready USING (id)
+  WHERE waiting.id = awaiting.id AND waiting.awaits = awaiting.awaits AND (awaiting.state = 3 OR unready.id IS NOT NULL)
+  RETURNING waiting.id, waiting.awaits, awaiting.lane, awaiting.state, awaiting.next_run_at, awaiting.partition, met.before_children
+), progressed AS (
+  UPDATE redrive.progress SET
     next_run_at = CASE
-      WHEN jobs.awaits = 2 THEN greatest(jobs.next_run_at, clock.now)
-      WHEN locked.before_children THEN least(clock.now, jobs.started_at - 1)
+      WHEN unwaiting.awaits = 2 THEN greatest(progress.next_run_at, clock.now)
+      WHEN unwaiting.before_children THEN least(clock.now, progress.started_at - 1)
       ELSE clock.now
     END,
-    began_at = jobs.began_at
-      + CASE WHEN jobs.awaits = 2 THEN greatest(clock.now - jobs.next_run_at, 0) ELSE clock.now - jobs.next_run_at END,
-    awaits = NULL
-  FROM clock, locked
-  WHERE jobs.id = locked.id
-  RETURNING jobs.id, jobs.lane, CASE WHEN jobs.next_run_at < clock.now THEN jobs.next_run_at END AS early
+    began_at = progress.began_at + CASE
+      WHEN unwaiting.awaits = 2 THEN greatest(clock.now - progress.next_run_at, 0) ELSE clock.now - progress.next_run_at
+    END
+  FROM clock, unwaiting
+  WHERE progress.id = unwaiting.id
+  RETURNING progress.id, progress.next_run_at
+), resumed AS MATERIALIZED (
+  SELECT unwaiting.*, progressed.next_run_at AS due, jobs.lease_ms FROM unwaiting JOIN progressed USING (id) JOIN redrive.jobs USING (id)
+), made_ready AS (
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, partition)
+  SELECT lane, due, id, lease_ms, CASE WHEN state = 3 THEN 0 ELSE state END, true, partition FROM resumed
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
-  SELECT locked.lane, changes.state, changes.sign * count(*)
-  FROM locked, (VALUES (3::smallint, -1), (0::smallint, 1)) AS changes (state, sign)
-  WHERE locked.state = 3
-  GROUP BY locked.lane, changes.state, changes.sign
+  SELECT resumed.lane, changes.state, changes.sign * count(*)
+  FROM resumed, (VALUES (3::smallint, -1), (0::smallint, 1)) AS changes (state, sign)
+  WHERE resumed.state = 3
+  GROUP BY resumed.lane, changes.state, changes.sign
 )
 SELECT
   awaiting.id, resumed.id IS NOT NULL AS resumed, awaiting.partition, awaiting.strict, awaiting.awaits = 3 AS waits_for_slot,
   awaiting.state = 3 AND awaiting.next_run_at <= clock.now AS due,
-  -- Whether this statement made the job claimable.
-  resumed.id IS NOT NULL AND CASE awaiting.awaits
-    WHEN 2 THEN awaiting.state = 3 AND awaiting.next_run_at <= clock.now
-    ELSE awaiting.state = 3 OR awaiting.next_run_at > clock.now
-  END AS became_claimable,
-  awaiting.parent IS NOT NULL AS is_child, ending.branches AS ending, resumed.lane, resumed.early, marks.tree
+  awaiting.parent IS NOT NULL AS is_child, ending.branches AS ending, resumed.lane,
+  CASE WHEN resumed.due < clock.now THEN resumed.due END AS early, marks.tree
 -- If no job waits, the answer is one row without a job.
 FROM clock CROSS JOIN marks LEFT JOIN awaiting ON true LEFT JOIN resumed USING (id) LEFT JOIN ending USING (id)
 ORDER BY awaiting.id
 
+-- fragment: awaiting_columns
+-- The columns of waiting jobs that decide whether they are resumed.
+SELECT
+    waiting.id, waiting.lane, waiting.awaits, waiting.awaits_name, waiting.awaits_branch, waiting.awaits_failures, waiting.strict,
+    waiting.partition, jobs.parent, coalesce(progress.paused, false) AS paused,
+    coalesce(progress.next_run_at, jobs.due) AS next_run_at, coalesce(ready.state, 3::smallint) AS state
+  FROM redrive.waiting
+  -- OFFSET 0 makes the server look up each job by its indexes. A merge join would read the tables from their beginning.
+  CROSS JOIN LATERAL (SELECT jobs.parent, jobs.due FROM redrive.jobs WHERE jobs.id = waiting.id OFFSET 0) AS jobs
+  LEFT JOIN LATERAL (
+    SELECT progress.paused, progress.next_run_at FROM redrive.progress WHERE progress.id = waiting.id OFFSET 0
+  ) AS progress ON true
+  LEFT JOIN LATERAL (
+    SELECT ready.state FROM redrive.ready
+    WHERE ready.lane = waiting.lane AND ready.due = coalesce(progress.next_run_at, jobs.due) AND ready.id = waiting.id
+    OFFSET 0
+  ) AS ready ON true
+
 -- name: resume
 -- Resumes the given jobs if their conditions are met. $2 the ids.
 WITH {clock}, awaiting AS MATERIALIZED (
-  SELECT
-    id, epoch, held, awaits, awaits_name, awaits_branch, awaits_failures, state, next_run_at, partition, strict, parent
-  FROM redrive.jobs
-  WHERE id = ANY ($2::uuid[]) AND awaits IS NOT NULL
+  {awaiting_columns}
+  WHERE waiting.id = ANY (ARRAY(SELECT unnest($2::uuid[])))
 ), marks AS (
   SELECT NULL::bigint AS tree
 ),
@@ -232,13 +270,11 @@ WITH {clock}, awaiting AS MATERIALIZED (
 -- name: sweep
 -- Resumes the next jobs that wait for something, in the order of their ids, if their conditions are met. Also returns the number of a
 -- job tree that still has marks. $2 the id to continue after, or NULL; $3 the maximum number of jobs.
-WITH {clock}, awaiting AS MATERIALIZED (
-  SELECT
-    id, epoch, held, awaits, awaits_name, awaits_branch, awaits_failures, state, next_run_at, partition, strict, parent
-  FROM redrive.jobs
-  WHERE awaits IS NOT NULL AND ($2::uuid IS NULL OR id > $2::uuid)
-  ORDER BY id
-  LIMIT $3::bigint
+WITH {clock}, next_waiting AS MATERIALIZED (
+  SELECT id FROM redrive.waiting WHERE $2::uuid IS NULL OR id > $2::uuid ORDER BY id LIMIT $3::bigint
+), awaiting AS MATERIALIZED (
+  {awaiting_columns}
+  WHERE waiting.id = ANY (ARRAY(SELECT next_waiting.id FROM next_waiting))
 ), marks AS (
   SELECT (SELECT tree FROM redrive.closing LIMIT 1) AS tree
 ),

@@ -21,7 +21,7 @@ use tokio_postgres::error::SqlState;
 use crate::PostgresStore;
 use crate::error::{Error, Result};
 use crate::open::{Options, ServerAccess};
-use crate::pool::{Connector, Pool};
+use crate::pool::{Connector, Driver, Pool};
 
 /// The application name of the doctor's connections, so that it does not count them.
 const APPLICATION: &str = "redrive-doctor";
@@ -110,7 +110,12 @@ impl<'a> DoctorContext<'a> {
             Connector { config, ..opened.connector.clone() }
         };
         Self {
-            pool: Pool::new(named(&opened.address.config), CONNECTIONS, Options::default().call_timeout),
+            pool: Pool::new(
+                named(&opened.address.config),
+                Driver::Caller,
+                CONNECTIONS,
+                Options::default().call_timeout,
+            ),
             listen: opened.address.listen.as_ref().map(named),
             connections: opened.address.connections,
             thresholds,

@@ -54,6 +54,13 @@ impl Error {
         matches!(self.0, StoreError::Busy(_))
     }
 
+    /// Whether a row with the same key existed.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        let StoreError::Failed(cause) = &self.0 else { return false };
+        let cause = cause.downcast_ref::<tokio_postgres::Error>();
+        cause.and_then(tokio_postgres::Error::code) == Some(&SqlState::UNIQUE_VIOLATION)
+    }
+
     /// The same error for another caller. Its cause becomes text, because causes cannot be cloned.
     pub(crate) fn duplicate(&self) -> Self {
         let error = &self.0;

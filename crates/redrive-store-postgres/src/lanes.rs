@@ -1,21 +1,25 @@
-//! The numbers of lanes. A job's row has the number of its lane, and claims read lane by lane. Lanes are never removed, so that a
-//! cached lane stays valid.
+//! The numbers of lanes. A job's row has the number of its lane, and claims read lane by lane.
+//!
+//! A node notes at least once an hour that it uses a lane. Lanes that nobody has used for a day are removed, so a cached lane that was used
+//! within the hour is valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use redrive_core::store::ClaimRequest;
+use redrive_core::time::ceil_ms;
 use redrive_core::{Kind, NewJob, Priority, Queue};
 use redrive_sql::Statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::error::Result;
-use crate::pool::Pool;
+use crate::error::{Error, Result};
+use crate::pool::{Parameter, Pool};
 use crate::sql;
 
 static LIST_LANES: Statement = sql::LIFECYCLE.statement("list_lanes");
-static ADD_LANE: Statement = sql::LIFECYCLE.statement("add_lane");
+static USE_LANE: Statement = sql::LIFECYCLE.statement("use_lane");
 
 /// A queue, a kind and a priority, with their number.
 #[derive(Debug, Clone)]
@@ -26,7 +30,12 @@ pub(crate) struct Lane {
     pub(crate) priority: Priority,
     /// Whether it has ever had a job with a partition key.
     pub(crate) partitioned: bool,
+    /// When this node last noted that it uses the lane, in milliseconds since the Unix epoch.
+    noted_at: Option<i64>,
 }
+
+/// A node notes again after this time, in milliseconds, that it uses a lane.
+const NOTE_INTERVAL_MS: i64 = 60 * 60 * 1000;
 
 /// The lanes that this node knows of.
 #[derive(Debug, Clone, Default)]
@@ -44,14 +53,16 @@ impl LaneCache {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the lanes, with those of these jobs. Adds the lanes that are new, and marks a lane before its first job with a
-    /// partition key is added.
-    pub(crate) async fn ensure(&self, pool: &Pool, jobs: &[NewJob]) -> Result<Arc<Lanes>> {
+    /// Returns the lanes, with those of these jobs. Notes that they are in use, and marks a lane before its first job with a
+    /// partition key is added. `now` is the time of a store with a clock of its own.
+    pub(crate) async fn ensure(&self, pool: &Pool, now: Option<i64>, jobs: &[NewJob]) -> Result<Arc<Lanes>> {
+        let time = now.unwrap_or_else(clock_ms);
         for job in jobs {
-            if !self.snapshot().covers(job) {
-                let number = add(pool, job).await?;
+            if !self.snapshot().covers(job, time) {
+                let number = note_use(pool, now, job).await?;
                 let NewJob { queue, kind, priority, partition, .. } = job.clone();
-                self.insert([Lane { number, queue, kind, priority, partitioned: partition.is_some() }]);
+                let (partitioned, noted_at) = (partition.is_some(), Some(time));
+                self.insert([Lane { number, queue, kind, priority, partitioned, noted_at }]);
             }
         }
         Ok(self.snapshot())
@@ -69,7 +80,9 @@ impl LaneCache {
         let mut shared = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = Arc::make_mut(&mut shared);
         for mut lane in lanes {
-            lane.partitioned |= known.get(lane.number).is_some_and(|known| known.partitioned);
+            let before = known.get(lane.number);
+            lane.partitioned |= before.is_some_and(|known| known.partitioned);
+            lane.noted_at = lane.noted_at.or(before.and_then(|known| known.noted_at));
             known.by_name.insert((lane.queue.clone(), lane.kind.clone(), lane.priority), lane.number);
             known.by_number.insert(lane.number, lane);
         }
@@ -92,10 +105,13 @@ impl Lanes {
         self.by_name.get(&(queue.clone(), kind.clone(), priority)).copied()
     }
 
-    /// Whether the lane of a job is known, and marked for partition keys if the job has one.
-    fn covers(&self, job: &NewJob) -> bool {
+    /// Whether the lane of a job is known, noted as used, and marked for partition keys if the job has one.
+    fn covers(&self, job: &NewJob, time: i64) -> bool {
         let lane = self.number(job).and_then(|number| self.get(number));
-        lane.is_some_and(|lane| lane.partitioned || job.partition.is_none())
+        lane.is_some_and(|lane| {
+            let is_noted = lane.noted_at.is_some_and(|at| (0..NOTE_INTERVAL_MS).contains(&(time - at)));
+            is_noted && (lane.partitioned || job.partition.is_none())
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
@@ -113,25 +129,21 @@ impl Lanes {
     }
 }
 
-async fn add(pool: &Pool, job: &NewJob) -> Result<i32> {
+fn clock_ms() -> i64 {
+    ceil_ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+async fn note_use(pool: &Pool, now: Option<i64>, job: &NewJob) -> Result<i32> {
     let (priority, partitioned) = (i16::from(job.priority.get()), job.partition.is_some());
-    loop {
-        let rows = pool
-            .query(
-                &ADD_LANE,
-                &[
-                    (&job.queue.as_str(), Type::TEXT),
-                    (&job.kind.as_str(), Type::TEXT),
-                    (&priority, Type::INT2),
-                    (&partitioned, Type::BOOL),
-                ],
-            )
-            .await?;
-        // No row: another node added the lane at the same moment, after this statement took its snapshot.
-        if let Some(row) = rows.first() {
-            return Ok(row.try_get(0)?);
-        }
-    }
+    let parameters: [Parameter<'_>; 5] = [
+        (&now, Type::INT8),
+        (&job.queue.as_str(), Type::TEXT),
+        (&job.kind.as_str(), Type::TEXT),
+        (&priority, Type::INT2),
+        (&partitioned, Type::BOOL),
+    ];
+    let rows = pool.query(&USE_LANE, &parameters).await?;
+    Ok(rows.first().ok_or_else(Error::no_row)?.try_get(0)?)
 }
 
 fn lane(row: &Row) -> Result<Lane> {
@@ -142,5 +154,6 @@ fn lane(row: &Row) -> Result<Lane> {
         kind: Kind::new(row.try_get::<_, &str>(2)?)?,
         priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX))?,
         partitioned: row.try_get(4)?,
+        noted_at: None,
     })
 }

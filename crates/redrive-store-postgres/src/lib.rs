@@ -5,7 +5,7 @@
 //! earlier one did: steps with children or signals, follow-ups with unique keys, imports, and claims under limits, which count
 //! under locks (`limits/claim.rs`). If a job ends early, further transactions end its descendants; a mark that the first transaction
 //! writes makes sure of that (`lifecycle/job_tree.rs`). Leases use the server's clock, so that nodes with skewed clocks agree. A store
-//! drives its connections on a thread of its own, so that a busy runtime of the program cannot delay heartbeats.
+//! drives the connection of its heartbeats on a thread of its own, so that a busy runtime of the program cannot delay them.
 
 mod call_batcher;
 mod doctor;
@@ -37,7 +37,7 @@ use redrive_core::store::{
 };
 use redrive_core::{Attempt, Job, JobId, Lease, NewJob};
 
-use crate::lifecycle::{claim, enqueue, prune, reclaim, settle};
+use crate::lifecycle::{claim, enqueue, extend, prune, reclaim, settle};
 
 pub use doctor::Thresholds;
 pub use error::store_error;
@@ -81,7 +81,7 @@ impl Store for PostgresStore {
 
     async fn extend(&self, leases: Vec<Lease>, lease: Duration) -> Result<Vec<ExtendResult>, StoreError> {
         check_batch(leases.len())?;
-        Ok(settle::extend(&self.inner, &leases, lease).await?)
+        Ok(extend::extend(&self.inner, &leases, lease).await?)
     }
 
     async fn reclaim(&self, request: ReclaimRequest) -> Result<ClaimedJobs, StoreError> {

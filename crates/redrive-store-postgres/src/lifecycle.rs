@@ -2,6 +2,8 @@
 
 pub(crate) mod claim;
 pub(crate) mod enqueue;
+pub(crate) mod extend;
+pub(crate) mod held_claims;
 pub(crate) mod job_tree;
 pub(crate) mod prune;
 pub(crate) mod reclaim;

@@ -19,11 +19,13 @@ use crate::PostgresStore;
 use crate::call_batcher::CallBatcher;
 use crate::error::Result;
 use crate::lanes::{LaneCache, Lanes};
+use crate::lifecycle::held_claims::HeldClaims;
+use crate::lifecycle::prune::PrunePositions;
 use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions};
 use crate::limits::claim::KnownLimits;
 use crate::notifications::{NotificationTasks, Outbox, WakeState};
 use crate::open::address::Address;
-use crate::pool::{Connector, Pool};
+use crate::pool::{Connector, Driver, Pool};
 use crate::schema;
 
 /// The options of a store.
@@ -33,7 +35,8 @@ pub struct Options {
     pub clock: Option<Arc<dyn Clock>>,
     /// The maximum time that a call may take, including the wait for a connection. 15 s by default.
     pub call_timeout: Duration,
-    /// Whether to create or update the tables. If false, opening fails when they are missing or too old. True by default.
+    /// Whether to create or update the tables. If false, opening fails when they are missing or too old. True by default. An update
+    /// that converts the jobs of an earlier version is left to [`PostgresStore::migrate`].
     pub migrate: bool,
 }
 
@@ -61,7 +64,7 @@ impl PostgresStore {
     pub async fn open(address: &str, options: Options) -> Result<Self, StoreError> {
         let opened = ServerAccess::new(address, &options)?;
         if options.migrate {
-            schema::migrate(&opened.pool).await?;
+            schema::migrate_at_start(&opened.pool).await?;
         } else {
             schema::check(&opened.pool).await?;
         }
@@ -75,6 +78,8 @@ impl PostgresStore {
             heartbeats,
             lanes,
             lease_positions: Mutex::default(),
+            held_claims: Mutex::default(),
+            prune_positions: Mutex::default(),
             known_limits: Mutex::default(),
             enqueue_batcher: CallBatcher::default(),
             remember_batcher: CallBatcher::default(),
@@ -114,9 +119,9 @@ impl ServerAccess {
             .build()
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let connector = Connector { config: address.config.clone(), tls, runtime: runtime.handle().clone() };
-        let pool = Pool::new(connector.clone(), address.connections, options.call_timeout);
-        // A connection of its own, so that leases are renewed however busy the others are.
-        let heartbeats = Pool::new(connector.clone(), 1, options.call_timeout);
+        let pool = Pool::new(connector.clone(), Driver::Caller, address.connections, options.call_timeout);
+        // A connection of its own, on a thread of its own, so that leases are renewed however busy the others are.
+        let heartbeats = Pool::new(connector.clone(), Driver::Store, 1, options.call_timeout);
         Ok(Self { thread: RuntimeThread(Some(runtime)), address, connector, pool, heartbeats })
     }
 }
@@ -139,6 +144,8 @@ pub(crate) struct Inner {
     pub(crate) heartbeats: Arc<Pool>,
     pub(crate) lanes: LaneCache,
     lease_positions: Mutex<LeasePositions>,
+    held_claims: Mutex<HeldClaims>,
+    prune_positions: Mutex<PrunePositions>,
     known_limits: Mutex<KnownLimits>,
     pub(crate) enqueue_batcher: CallBatcher<NewJob>,
     pub(crate) remember_batcher: CallBatcher<NewStep>,
@@ -211,6 +218,16 @@ impl Inner {
         self.lease_positions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The leases that this process holds.
+    pub(crate) fn held_claims(&self) -> MutexGuard<'_, HeldClaims> {
+        self.held_claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The positions where the next prune continues.
+    pub(crate) fn prune_positions(&self) -> MutexGuard<'_, PrunePositions> {
+        self.prune_positions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The limits that this node knows of.
     pub(crate) fn known_limits(&self) -> MutexGuard<'_, KnownLimits> {
         self.known_limits.lock().unwrap_or_else(PoisonError::into_inner)
@@ -230,6 +247,11 @@ impl Inner {
                 self.claim_positions().lower(at);
             }
         }
+    }
+
+    /// The lanes, with those of these jobs, which are used from now on.
+    pub(crate) async fn use_lanes(&self, jobs: &[NewJob]) -> Result<Arc<Lanes>> {
+        self.lanes.ensure(&self.pool, self.manual_now(), jobs).await
     }
 
     /// The lanes, including those of these rows. Reads them again if a row has a lane that another node added.

@@ -13,12 +13,13 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::lifecycle::job_tree::{self, JobTree};
 use crate::open::Inner;
+use crate::pool::Parameter;
 use crate::steps::resume;
 use crate::{row, sql};
 
 static REDRIVE: Statement = sql::OPERATE.statement("redrive");
 static RUN_NOW: Statement = sql::OPERATE.statement("run_now");
-static DISCARD: Statement = sql::OPERATE.statement("discard");
+static DISCARD: Statement = sql::RETENTION.statement("discard");
 static PAUSE: Statement = sql::OPERATE.statement("pause");
 static UNPAUSE: Statement = sql::OPERATE.statement("unpause");
 static FORGET: Statement = sql::OPERATE.statement("forget");
@@ -26,7 +27,8 @@ static FORGET: Statement = sql::OPERATE.statement("forget");
 /// Cancels jobs with all their descendants. Also reports whether another job got a slot that these freed.
 pub(crate) async fn cancel(inner: &Inner, ids: &[JobId]) -> Result<(Vec<CancelResult>, bool)> {
     let mut tree = JobTree::new(inner.manual_now());
-    let previous = tree.cancel(&*inner.pool, ids).await?;
+    let distinct = distinct(ids);
+    let previous = inner.pool.transaction(async |client| tree.cancel_in(client, &distinct).await).await?;
     Ok((cancel_results(ids, previous), job_tree::finish(inner, tree).await))
 }
 
@@ -37,8 +39,8 @@ pub(crate) async fn cancel_in(
     ids: &[JobId],
 ) -> Result<(Vec<CancelResult>, JobTree)> {
     let mut tree = JobTree::new(now);
-    let previous = tree.cancel(client, ids).await?;
-    tree.cancel_descendants(client).await?;
+    let previous = tree.cancel_in(client, &distinct(ids)).await?;
+    tree.cancel_descendants_in(client).await?;
     Ok((cancel_results(ids, previous), tree))
 }
 
@@ -130,16 +132,47 @@ pub(crate) async fn forget(inner: &Inner, ids: &[JobId]) -> Result<Vec<ForgetRes
     Ok(ids.iter().map(result).collect())
 }
 
-/// Runs a statement that locks jobs, changes them by their states, and returns these states.
+/// The ids without repetitions, in order, so that concurrent calls lock rows in the same order.
+fn distinct(ids: &[JobId]) -> Vec<Uuid> {
+    let mut ids = row::uuids(ids);
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// Runs a statement that changes jobs by their states, and returns these states.
 async fn change(inner: &Inner, sql: &str, ids: &[JobId]) -> Result<HashMap<Uuid, State>> {
-    let ids = row::uuids(ids);
-    let rows = inner.pool.query(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
-    rows.iter().map(row::id_and_state).collect()
+    repeat(inner, sql, &[], ids).await
 }
 
 /// The same for a statement whose first parameter is the current time.
 async fn change_at_now(inner: &Inner, sql: &str, ids: &[JobId]) -> Result<HashMap<Uuid, State>> {
-    let (now, ids) = (inner.manual_now(), row::uuids(ids));
-    let rows = inner.pool.query(sql, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
-    rows.iter().map(row::id_and_state).collect()
+    repeat(inner, sql, &[(&inner.manual_now(), Type::INT8)], ids).await
+}
+
+/// Runs a statement again for the jobs that moved meanwhile. Each time has a new snapshot, where they are elsewhere.
+async fn repeat(
+    inner: &Inner,
+    sql: &str,
+    first_parameters: &[Parameter<'_>],
+    ids: &[JobId],
+) -> Result<HashMap<Uuid, State>> {
+    let mut states = HashMap::with_capacity(ids.len());
+    let mut left = distinct(ids);
+    while !left.is_empty() {
+        let mut parameters = first_parameters.to_vec();
+        parameters.push((&left, Type::UUID_ARRAY));
+        let rows = inner.pool.query(sql, &parameters).await?;
+        let mut moved = Vec::new();
+        for row in &rows {
+            let (id, state) = row::id_and_state(row)?;
+            if row.try_get("moved")? {
+                moved.push(id);
+            } else {
+                states.insert(id, state);
+            }
+        }
+        left = moved;
+    }
+    Ok(states)
 }

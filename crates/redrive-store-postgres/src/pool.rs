@@ -1,8 +1,10 @@
-//! A bounded number of connections, each for one statement at a time, driven by the store's own thread.
+//! A bounded number of connections, each for one statement at a time.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use redrive_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -21,10 +23,20 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 #[derive(Debug)]
 pub(crate) struct Pool {
     connector: Connector,
+    driver: Driver,
     permits: Semaphore,
-    idle: Mutex<Vec<Client>>,
+    idle: Mutex<Vec<Connection>>,
     /// The maximum time that a call may take, including the wait for a connection.
     pub(crate) call_timeout: Duration,
+}
+
+/// The runtime that drives the connections of a pool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Driver {
+    /// The runtime of the call that opens the connection: long answers then need not pass from one thread to another.
+    Caller,
+    /// The store's own thread, which a busy program cannot delay.
+    Store,
 }
 
 /// Makes connections.
@@ -32,7 +44,7 @@ pub(crate) struct Pool {
 pub(crate) struct Connector {
     pub(crate) config: Config,
     pub(crate) tls: MakeRustlsConnect,
-    /// The runtime of the store's own thread, which a busy program cannot delay.
+    /// The runtime of the store's own thread.
     pub(crate) runtime: Handle,
 }
 
@@ -43,35 +55,118 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    async fn connect(&self) -> Result<Client> {
+    async fn connect(&self, driver: Driver) -> Result<Connection> {
         let Self { config, tls, runtime } = self.clone();
-        let connecting = self.runtime.spawn(async move {
+        let runtime = match driver {
+            Driver::Caller => Handle::current(),
+            Driver::Store => runtime,
+        };
+        let connecting = runtime.clone().spawn(async move {
             let (client, connection) = config.connect(tls).await?;
             // The task ends with the client. If the connection breaks, the client reports it.
             runtime.spawn(async move { drop(connection.await) });
-            Ok(client)
+            Connection::new(client).await
         });
         connecting.await.map_err(Error::failed)?
     }
 }
 
+/// Begins a transaction whose statements see everything that was committed before them, whatever the default of the server is.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// A connection to a server.
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    /// Whether statements without BEGIN run at READ COMMITTED. At another level, concurrent claims and settlements would fail.
+    is_read_committed: bool,
+}
+
+impl Connection {
+    async fn new(client: Client) -> Result<Self> {
+        let rows = client.query_typed("SHOW default_transaction_isolation", &[]).await?;
+        let level: &str = rows.first().ok_or_else(Error::no_row)?.try_get(0)?;
+        let is_read_committed = level == "read committed";
+        Ok(Self { client, is_read_committed })
+    }
+
+    /// Runs one statement as a transaction, in one round trip, and calls `each` with every row as it arrives.
+    async fn query(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        each: &mut (dyn FnMut(Row) -> Result<()> + Send),
+    ) -> Result<()> {
+        let Self { client, is_read_committed } = self;
+        if *is_read_committed {
+            return read_rows(client, sql, parameters, each).await;
+        }
+        // The client sends each when it is first polled, and does not wait for an answer before the next. If the statement fails, COMMIT rolls
+        // back. Settings of the session would not work, because a pooler may send each transaction to another server process.
+        let (begun, rows, ended) = tokio::join!(
+            biased;
+            client.batch_execute(BEGIN),
+            read_rows(client, sql, parameters, each),
+            client.batch_execute("COMMIT"),
+        );
+        begun?;
+        rows?;
+        Ok(ended?)
+    }
+}
+
+async fn read_rows(
+    client: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+    each: &mut (dyn FnMut(Row) -> Result<()> + Send),
+) -> Result<()> {
+    let parameters = parameters.iter().map(|(value, of_type)| (*value, of_type.clone()));
+    let mut rows = pin!(client.query_typed_raw(sql, parameters).await?);
+    while let Some(row) = rows.try_next().await? {
+        each(row)?;
+    }
+    Ok(())
+}
+
 impl Pool {
-    pub(crate) fn new(connector: Connector, size: usize, call_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(
+        connector: Connector,
+        driver: Driver,
+        size: usize,
+        call_timeout: Duration,
+    ) -> Arc<Self> {
         let idle = Mutex::default();
-        Arc::new(Self { connector, permits: Semaphore::new(size), idle, call_timeout })
+        Arc::new(Self { connector, driver, permits: Semaphore::new(size), idle, call_timeout })
     }
 
     /// Runs one statement. On success its effects are committed. If the server does not answer, it is unknown whether they are.
     pub(crate) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
-        self.with_timeout(self.call_timeout, async |client| Ok(client.query_typed(sql, parameters).await?))
-            .await
+        let mut rows = Vec::new();
+        self.query_each(sql, parameters, &mut |row| {
+            rows.push(row);
+            Ok(())
+        })
+        .await?;
+        Ok(rows)
+    }
+
+    /// Runs one statement like [`Self::query`], and calls `each` with every row as it arrives. So a long answer need not be in memory as a
+    /// whole. An error of `each` is returned, but does not undo the statement.
+    pub(crate) async fn query_each(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        each: &mut (dyn FnMut(Row) -> Result<()> + Send),
+    ) -> Result<()> {
+        let call = async |connection: &Connection| connection.query(sql, parameters, each).await;
+        self.with_connection(self.call_timeout, call).await
     }
 
     /// Runs several statements as one transaction, which is rolled back if the call fails. If the caller is dropped, the
     /// connection is closed, and the transaction ends with it.
     pub(crate) async fn transaction<T>(&self, call: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-        // Each statement sees everything that was committed before it, whatever the default of the server is.
-        self.transaction_with("BEGIN ISOLATION LEVEL READ COMMITTED", call).await
+        self.transaction_with(BEGIN, call).await
     }
 
     /// Runs several reads in one snapshot.
@@ -100,15 +195,23 @@ impl Pool {
         limit: Duration,
         call: impl AsyncFnOnce(&Client) -> Result<T>,
     ) -> Result<T> {
+        self.with_connection(limit, async |connection| call(&connection.client).await).await
+    }
+
+    async fn with_connection<T>(
+        &self,
+        limit: Duration,
+        call: impl AsyncFnOnce(&Connection) -> Result<T>,
+    ) -> Result<T> {
         within(limit, async {
             let _permit = self.permits.acquire().await.map_err(Error::failed)?;
-            let client = match self.take() {
-                Some(client) => client,
-                None => self.connector.connect().await?,
+            let connection = match self.take() {
+                Some(connection) => connection,
+                None => self.connector.connect(self.driver).await?,
             };
-            let mut borrowed = PooledConnection { pool: self, client: Some(client), is_clean: false };
-            let result = match &borrowed.client {
-                Some(client) => call(client).await,
+            let mut borrowed = PooledConnection { pool: self, connection: Some(connection), is_clean: false };
+            let result = match &borrowed.connection {
+                Some(connection) => call(connection).await,
                 None => Err(Error::failed("a connection was lost")),
             };
             borrowed.is_clean = true;
@@ -117,9 +220,9 @@ impl Pool {
         .await
     }
 
-    fn take(&self) -> Option<Client> {
+    fn take(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        std::iter::from_fn(|| idle.pop()).find(|client| !client.is_closed())
+        std::iter::from_fn(|| idle.pop()).find(|connection| !connection.client.is_closed())
     }
 }
 
@@ -134,18 +237,19 @@ pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result
 /// connection is closed, and the server is asked to cancel the statement.
 struct PooledConnection<'a> {
     pool: &'a Pool,
-    client: Option<Client>,
+    connection: Option<Connection>,
     is_clean: bool,
 }
 
 impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
-        let Some(client) = self.client.take() else { return };
+        let Some(connection) = self.connection.take() else { return };
+        let client = &connection.client;
         if client.is_closed() {
             return;
         }
         if self.is_clean {
-            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         } else {
             let (token, tls) = (client.cancel_token(), self.pool.connector.tls.clone());
             self.pool.connector.runtime.spawn(async move {

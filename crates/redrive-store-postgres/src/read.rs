@@ -24,7 +24,7 @@ pub(crate) async fn get(inner: &Inner, ids: &[JobId]) -> Result<Vec<Option<Job>>
     let rows = inner.pool.query(&GET, &[(&row::uuids(ids), Type::UUID_ARRAY)]).await?;
     let lanes = inner.lanes_of(&rows).await?;
     let mut jobs: HashMap<JobId, Job> = HashMap::with_capacity(rows.len());
-    for row in row::read_all(&rows, &lanes)? {
+    for row in row::read_all(&rows, lanes)? {
         jobs.insert(row.id, row.readable()?);
     }
     Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())

@@ -3,6 +3,7 @@
 pub(crate) mod insert;
 pub(crate) mod wait_condition;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::store::UnreadableJob;
@@ -16,11 +17,12 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
+use crate::open::Inner;
 use crate::sql::JOB_COLUMNS;
 
 /// Reads rows. Caches the names of the previous row, so that a batch of similar rows allocates them once.
-struct RowReader<'a> {
-    lanes: &'a Lanes,
+struct RowReader {
+    lanes: Arc<Lanes>,
     tenant: Option<Tenant>,
     policy: Option<(String, PolicyRef)>,
     worker: Option<WorkerId>,
@@ -41,8 +43,8 @@ impl JobRow {
     }
 }
 
-impl<'a> RowReader<'a> {
-    fn new(lanes: &'a Lanes) -> Self {
+impl RowReader {
+    fn new(lanes: Arc<Lanes>) -> Self {
         Self { lanes, tenant: None, policy: None, worker: None }
     }
 
@@ -62,8 +64,8 @@ impl<'a> RowReader<'a> {
     }
 
     fn job(&mut self, row: &Row, id: JobId, lane: i32, epoch: u64) -> Result<Job, Invalid> {
-        let lane = self.lanes.get(lane);
-        let lane = lane.ok_or_else(|| damaged(1, "is unknown"))?;
+        let lanes = self.lanes.clone();
+        let lane = lanes.get(lane).ok_or_else(|| damaged(1, "is unknown"))?;
         Ok(Job {
             id,
             tenant: self.tenant(row)?,
@@ -129,7 +131,7 @@ impl<'a> RowReader<'a> {
 }
 
 /// Reads the rows that have a job. A statement that found no job returns one row without a job.
-pub(crate) fn read_all(rows: &[Row], lanes: &Lanes) -> Result<Vec<JobRow>> {
+pub(crate) fn read_all(rows: &[Row], lanes: Arc<Lanes>) -> Result<Vec<JobRow>> {
     let mut reader = RowReader::new(lanes);
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
@@ -138,6 +140,39 @@ pub(crate) fn read_all(rows: &[Row], lanes: &Lanes) -> Result<Vec<JobRow>> {
         }
     }
     Ok(jobs)
+}
+
+/// Reads jobs from rows as they arrive. Their payloads are large, so each row is dropped at once.
+pub(crate) struct ArrivingJobs {
+    reader: RowReader,
+    jobs: Vec<JobRow>,
+    /// The rows whose lanes this node does not know yet.
+    of_unknown_lanes: Vec<Row>,
+}
+
+impl ArrivingJobs {
+    pub(crate) fn new(known: Arc<Lanes>) -> Self {
+        Self { reader: RowReader::new(known), jobs: Vec::new(), of_unknown_lanes: Vec::new() }
+    }
+
+    /// Reads a row, which may have no job.
+    pub(crate) fn read(&mut self, row: Row) -> Result<()> {
+        match row.try_get::<_, Option<i32>>(1)? {
+            None => {}
+            Some(lane) if self.reader.lanes.get(lane).is_none() => self.of_unknown_lanes.push(row),
+            Some(_) => self.jobs.push(self.reader.read(&row)?),
+        }
+        Ok(())
+    }
+
+    /// The jobs of all rows, in no particular order.
+    pub(crate) async fn finish(mut self, inner: &Inner) -> Result<Vec<JobRow>> {
+        if !self.of_unknown_lanes.is_empty() {
+            let lanes = inner.lanes_of(&self.of_unknown_lanes).await?;
+            self.jobs.extend(read_all(&self.of_unknown_lanes, lanes)?);
+        }
+        Ok(self.jobs)
+    }
 }
 
 /// The state with this code.

@@ -2,24 +2,36 @@
 //!
 //! During a rolling deploy, nodes of two versions run side by side. Each migration names the oldest schema version whose nodes can
 //! work with its tables. A node refuses a newer schema only if it is older than that.
+//!
+//! A migration that converts jobs may take long, and no older node can run meanwhile. A node that starts does not apply it to a database
+//! that has jobs: an operator does, with `redrive migrate`.
 
 use redrive_core::StoreError;
 use std::time::Duration;
 use tokio_postgres::Client;
 
 use crate::error::{Error, Result};
-use crate::pool::Pool;
+use crate::pool::{BEGIN, Pool};
 
 /// The migrations; the number of each is its place, from 1.
-const MIGRATIONS: [Migration; 6] = [
-    Migration { sql: include_str!("../migrations/0001_jobs.sql"), compatible_since: 1 },
-    Migration { sql: include_str!("../migrations/0002_enqueue.sql"), compatible_since: 1 },
-    Migration { sql: include_str!("../migrations/0003_steps.sql"), compatible_since: 3 },
-    Migration { sql: include_str!("../migrations/0004_default_policy.sql"), compatible_since: 3 },
-    Migration { sql: include_str!("../migrations/0005_trees.sql"), compatible_since: 3 },
+const MIGRATIONS: [Migration; 7] = [
+    Migration { sql: include_str!("../migrations/0001_jobs.sql"), compatible_since: 1, converts: false },
+    Migration { sql: include_str!("../migrations/0002_enqueue.sql"), compatible_since: 1, converts: false },
+    Migration { sql: include_str!("../migrations/0003_steps.sql"), compatible_since: 3, converts: false },
+    Migration {
+        sql: include_str!("../migrations/0004_default_policy.sql"),
+        compatible_since: 3,
+        converts: false,
+    },
+    Migration { sql: include_str!("../migrations/0005_trees.sql"), compatible_since: 3, converts: false },
     // Nodes before this version create records without reading the floor: a record that is removed and created again during a rolling
     // deploy may start from version 1. Only a compare-and-set that was begun before the removal could notice.
-    Migration { sql: include_str!("../migrations/0006_record_floors.sql"), compatible_since: 3 },
+    Migration {
+        sql: include_str!("../migrations/0006_record_floors.sql"),
+        compatible_since: 3,
+        converts: false,
+    },
+    Migration { sql: include_str!("../migrations/0007_write_once.sql"), compatible_since: 7, converts: true },
 ];
 
 /// The schema version that this program creates.
@@ -28,13 +40,15 @@ pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 /// The key of the lock. Any number that no other program uses.
 const LOCK: i64 = 0x7265_6472_6976_6501;
 
-/// How long a node waits for another one that migrates.
-const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a migration may take, or the wait for another node that migrates. Converting many millions of jobs takes hours.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 
 struct Migration {
     sql: &'static str,
     /// The oldest version whose nodes can work with the tables after this migration.
     compatible_since: u32,
+    /// Whether it converts the jobs of earlier versions.
+    converts: bool,
 }
 
 /// The schema version of a database.
@@ -44,6 +58,18 @@ pub(crate) struct SchemaVersion {
     pub(crate) compatible_since: u32,
 }
 
+/// Applies the missing migrations when a node starts, and returns the schema version. Fails if one of them converts jobs.
+pub(crate) async fn migrate_at_start(pool: &Pool) -> Result<u32> {
+    let found = pool.with_timeout(MIGRATION_TIMEOUT, async |client| read_version(client).await).await?;
+    if found.version > 0 && MIGRATIONS.iter().skip(found.version as usize).any(|missing| missing.converts) {
+        return Err(Error(StoreError::Refused(format!(
+            "the database has the tables of an earlier redrive (schema version {}, this one needs {SCHEMA}); stop every node, run `redrive migrate`, and start again",
+            found.version
+        ))));
+    }
+    migrate(pool).await
+}
+
 /// Applies the missing migrations, and returns the schema version.
 pub(crate) async fn migrate(pool: &Pool) -> Result<u32> {
     pool.with_timeout(MIGRATION_TIMEOUT, async |client| {
@@ -51,7 +77,7 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<u32> {
         if found.version >= SCHEMA {
             return accept(&found);
         }
-        client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+        client.batch_execute(&format!("{BEGIN}; SELECT pg_advisory_xact_lock({LOCK})")).await?;
         let migrated = apply(client).await;
         let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
         client.batch_execute(end).await?;

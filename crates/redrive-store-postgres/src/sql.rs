@@ -37,7 +37,7 @@ job_columns![
     "worker",
     "key",
     "reason",
-    "subject",
+    "target",
     "last_error",
     "metadata",
     "payload",
@@ -48,7 +48,7 @@ job_columns![
     "awaits_name",
     "awaits_branch",
     "awaits_failures",
-    "held",
+    "paused",
     "partition",
     "strict",
     "detached",
@@ -75,11 +75,19 @@ const VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-pub(crate) const LIFECYCLE: SqlFile = SqlFile::new(include_str!("../sql/lifecycle.sql"), VALUES);
+/// Parts of statements that add jobs, lease them, or write under leases.
+const LEASES: &str = include_str!("../sql/leases.sql");
+
+pub(crate) const LIFECYCLE: SqlFile =
+    SqlFile::new(include_str!("../sql/lifecycle.sql"), VALUES).with_fragments_of(LEASES);
+pub(crate) const SETTLE: SqlFile =
+    SqlFile::new(include_str!("../sql/settle.sql"), VALUES).with_fragments_of(LEASES);
 pub(crate) const RETENTION: SqlFile = SqlFile::new(include_str!("../sql/retention.sql"), VALUES);
 pub(crate) const OPERATE: SqlFile = SqlFile::new(include_str!("../sql/operate.sql"), VALUES);
-pub(crate) const STEPS: SqlFile = SqlFile::new(include_str!("../sql/steps.sql"), VALUES);
-pub(crate) const LIMITS: SqlFile = SqlFile::new(include_str!("../sql/limits.sql"), VALUES);
+pub(crate) const STEPS: SqlFile =
+    SqlFile::new(include_str!("../sql/steps.sql"), VALUES).with_fragments_of(LEASES);
+pub(crate) const LIMITS: SqlFile =
+    SqlFile::new(include_str!("../sql/limits.sql"), VALUES).with_fragments_of(LEASES);
 pub(crate) const READ: SqlFile = SqlFile::new(include_str!("../sql/read.sql"), VALUES);
 pub(crate) const RECORDS: SqlFile = SqlFile::new(include_str!("../sql/records.sql"), VALUES);
 pub(crate) const TRANSFER: SqlFile = SqlFile::new(include_str!("../sql/transfer.sql"), VALUES);

@@ -48,7 +48,7 @@ impl OpenTransaction<'_> {
     pub async fn enqueue(&self, jobs: &[NewJob]) -> Result<Vec<EnqueueResult>, StoreError> {
         check_batch(jobs.len())?;
         enqueue::check(jobs)?;
-        let lanes = self.inner.lanes.ensure(&self.inner.pool, jobs).await?;
+        let lanes = self.inner.use_lanes(jobs).await?;
         self.inner.lower_positions(jobs);
         let enqueued = enqueue::add_all(&mut &*self.client, &lanes, self.inner.manual_now(), jobs).await?;
         self.after_commit().wake |= enqueued.iter().any(enqueue::wakes);
@@ -134,7 +134,7 @@ impl PostgresStore {
 
     /// Gives the lanes of these jobs their numbers, so that a later enqueue in a transaction needs no second connection.
     pub async fn register_lanes(&self, jobs: &[NewJob]) -> Result<(), StoreError> {
-        self.inner.lanes.ensure(&self.inner.pool, jobs).await?;
+        self.inner.use_lanes(jobs).await?;
         Ok(())
     }
 }

@@ -195,7 +195,7 @@ for _, id in ipairs(expired) do
   if taken == limit then break end
   local row, flat = read(id)
   if not is_own(id, row) and (any or kinds[row.lane:match('\31([^\31]*)$')]) then
-    local epoch, lease_until = plus_one(row.epoch), whole(now + tonumber(span))
+    local epoch, lease_until = next_epoch(row.epoch), whole(now + tonumber(span))
     change(id, row, { epoch = epoch, lease_until = lease_until, claim = claim })
     add_to_reply(id, flat, row.attempt or '0', epoch, lease_until)
     taken = taken + 1

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::{Epoch, Job, JobId, State};
+use redrive_core::{Epoch, Job, JobId, LEASE_COUNT_MAX, State, lease_count};
 
 pub use final_state::FinalState;
 
@@ -131,8 +131,8 @@ pub fn one_outcome(history: &History, end: &FinalState) -> Result<(), Violation>
     Ok(())
 }
 
-/// STALE-SHUT-OUT: no two leases share an epoch, a lease settles at most once, and a lease that was reclaimed never
-/// settles.
+/// STALE-SHUT-OUT: no two leases share an epoch, the count of leases grows with the epoch, a lease settles at most once,
+/// and a lease that was reclaimed never settles.
 pub fn stale_shut_out(history: &History, end: &FinalState) -> Result<(), Violation> {
     for job in group_by_job(history).0.values() {
         if let Some(epoch) = job.leased_twice.first() {
@@ -150,10 +150,11 @@ pub fn stale_shut_out(history: &History, end: &FinalState) -> Result<(), Violati
                     format!("epoch {epoch} was settled but never granted"),
                 );
             }
-            if job.leases.get(&(epoch + 1)).is_some_and(|next| next.source == LeaseSource::Reclaim) {
+            if job.lease_after(epoch).is_some_and(|next| next.source == LeaseSource::Reclaim) {
                 return violation(STALE_SHUT_OUT, job.id, format!("epoch {epoch} was reclaimed and settled"));
             }
         }
+        check_lease_counts(job)?;
         check_row_epoch(job, end.jobs.get(&job.id))?;
     }
     Ok(())
@@ -210,6 +211,17 @@ fn run_ends(job: &Timeline) -> Result<BTreeMap<u32, (Epoch, State)>, Violation> 
         }
     }
     Ok(ends)
+}
+
+/// The checks find the next lease by its count, so a count that does not advance would hide violations from them.
+fn check_lease_counts(job: &Timeline) -> Result<(), Violation> {
+    for (older, newer) in job.leases.keys().zip(job.leases.keys().skip(1)) {
+        if lease_count(*newer) <= lease_count(*older) && lease_count(*older) < LEASE_COUNT_MAX {
+            let detail = format!("epoch {newer} counts no more leases than epoch {older}");
+            return violation(STALE_SHUT_OUT, job.id, detail);
+        }
+    }
+    Ok(())
 }
 
 fn check_row_epoch(job: &Timeline, row: Option<&Job>) -> Result<(), Violation> {

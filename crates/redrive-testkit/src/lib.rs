@@ -2,6 +2,7 @@
 
 pub mod checks;
 pub mod damage;
+mod epoch_translator;
 pub mod exercise;
 pub mod faulty_store;
 pub mod history;

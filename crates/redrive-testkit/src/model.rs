@@ -49,6 +49,8 @@ pub struct Model {
     starts: BTreeMap<Scope, Vec<Timestamp>>,
     /// Records, removed records and floors, by kind and id.
     records: BTreeMap<(String, String), RecordEntry>,
+    /// The number of the last claim or reclaim. None if epochs only count leases.
+    claims: Option<u64>,
     wake: WakeToken,
     /// How often a cancel of a running job was requested.
     cancels: WakeToken,
@@ -79,6 +81,11 @@ impl Model {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty store that puts the number of each claim into its epochs, above the count of leases.
+    pub fn with_claim_numbers() -> Self {
+        Self { claims: Some(0), ..Self::default() }
     }
 
     /// Every job, smallest id first.

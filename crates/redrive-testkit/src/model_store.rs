@@ -42,8 +42,17 @@ struct Shared {
 impl ModelStore {
     /// An empty store that uses `clock`.
     pub fn new(clock: impl Clock + 'static) -> Self {
+        Self::with_model(Model::new(), clock)
+    }
+
+    /// An empty store that uses `clock` and puts the number of each claim into its epochs.
+    pub fn with_claim_numbers(clock: impl Clock + 'static) -> Self {
+        Self::with_model(Model::with_claim_numbers(), clock)
+    }
+
+    fn with_model(model: Model, clock: impl Clock + 'static) -> Self {
         Self(Arc::new(Shared {
-            model: Mutex::new(Model::new()),
+            model: Mutex::new(model),
             clock: Arc::new(clock),
             woken: Notify::new(),
             cancel_requested: Notify::new(),

@@ -14,6 +14,7 @@ use proptest_state_machine::ReferenceStateMachine;
 use redrive_core::store::Backend;
 
 use crate::clock::ManualClock;
+use crate::epoch_translator::EpochTranslator;
 use call::{Call, ModelRun};
 use strategy::Machine;
 
@@ -24,7 +25,7 @@ const CALLS_MAX: usize = 80;
 /// sequence after which they disagree.
 ///
 /// `PROPTEST_CASES` sets another number of cases, `PROPTEST_RNG_SEED` repeats a run. Wake-ups are not compared, because
-/// each store numbers its own.
+/// each store numbers its own. Epochs are compared by their counts of leases.
 ///
 /// ```
 /// redrive_testkit::check_against_model(4, |clock| async { redrive_testkit::ModelStore::new(clock) });
@@ -40,8 +41,8 @@ where
     let outcome = runner.run(&Machine::sequential_strategy(1..CALLS_MAX), |(start, calls, seen)| {
         runtime.block_on(async {
             let clock = ManualClock::new();
-            let store: Arc<dyn Backend> = Arc::new(open(clock.clone()).await);
-            make_calls(start, &calls, seen.as_deref(), &*store, &clock).await.map_err(TestCaseError::fail)
+            let store = EpochTranslator::new(Arc::new(open(clock.clone()).await));
+            make_calls(start, &calls, seen.as_deref(), &store, &clock).await.map_err(TestCaseError::fail)
         })
     });
     match outcome {
@@ -78,10 +79,12 @@ async fn make_calls(
         if let Some(seen) = seen {
             seen.fetch_add(1, Ordering::SeqCst);
         }
-        let expected = model_run.make(call);
-        clock.set(model_run.now);
-        let actual = call.on_store(store).await;
-        check_equal(&format!("answer to call {step}, {call:?}"), &expected, &actual)?;
+        for call in call.split_by_partition(&model_run.model) {
+            let expected = model_run.make(&call);
+            clock.set(model_run.now);
+            let actual = call.on_store(store).await;
+            check_equal(&format!("answer to call {step}, {call:?}"), &expected, &actual)?;
+        }
         content::compare(&model_run.model, store, clock.now(), step).await?;
     }
     content::compare_all(&model_run.model, store, clock.now()).await

@@ -71,7 +71,7 @@ fn may_replace(job: &NewJob) -> bool {
 
 fn defer(job: &Job, reason: String) -> Outcome {
     tracing::warn!(job = %job.id, %reason, "attempt deferred");
-    Outcome::Defer(Deferral::with_backoff(job.epoch, reason))
+    Outcome::Defer(Deferral::with_backoff(job.lease_count(), reason))
 }
 
 /// Defers the attempt, because another worker may have an object store.

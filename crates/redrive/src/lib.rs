@@ -146,7 +146,7 @@ pub mod store {
     pub use redrive_core::store::*;
     pub use redrive_core::transfer::*;
     pub use redrive_core::verdict::*;
-    pub use redrive_core::{Epoch, RandomSource};
+    pub use redrive_core::{Epoch, LEASE_COUNT_BITS, LEASE_COUNT_MAX, RandomSource, lease_count};
     #[cfg(feature = "postgres")]
     pub use redrive_store_postgres::{
         OpenTransaction as PostgresStoreTransaction, Thresholds as PostgresThresholds,

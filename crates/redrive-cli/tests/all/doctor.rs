@@ -70,10 +70,12 @@ fn doctor_fails_only_if_a_finding_is_critical() {
     let healthy = stdout(&redrive("doctor", &address, &[]), 0);
     assert!(healthy.contains(&format!("{address}: 0 critical, ")), "{healthy}");
 
-    server.run("DROP INDEX redrive.jobs_due");
+    server.run("DROP INDEX redrive.waiting_for_slots");
     let broken = stdout(&redrive("doctor", &address, &[]), 1);
-    assert!(broken.starts_with("critical indexes: the index redrive.jobs_due is missing"), "{broken}");
-    assert!(broken.contains("      -> CREATE INDEX CONCURRENTLY jobs_due ON redrive.jobs"), "{broken}");
+    let missing = "critical indexes: the index redrive.waiting_for_slots is missing";
+    assert!(broken.starts_with(missing), "{broken}");
+    let remedy = "      -> CREATE INDEX CONCURRENTLY waiting_for_slots ON redrive.waiting";
+    assert!(broken.contains(remedy), "{broken}");
     assert!(broken.contains(": 1 critical, "), "{broken}");
 }
 

@@ -33,7 +33,7 @@ impl ExpectedIndex {
 }
 
 /// All indexes, in the order of their names. A test compares them with new tables.
-const EXPECTED: [ExpectedIndex; 27] = [
+const EXPECTED: [ExpectedIndex; 32] = [
     ExpectedIndex {
         name: "attempts_pkey",
         definition: "CREATE UNIQUE INDEX attempts_pkey ON redrive.attempts USING btree (job, epoch)",
@@ -41,6 +41,26 @@ const EXPECTED: [ExpectedIndex; 27] = [
             Severity::Critical,
             "an attempt may be logged twice, and reading the attempts of a job reads all attempts",
         ),
+    },
+    ExpectedIndex {
+        name: "children_failed",
+        definition: "CREATE INDEX children_failed ON redrive.children USING btree (parent, branch, id) WHERE (stage = 2)",
+        without: (Severity::Warning, "each end of a child reads the failed children of all jobs"),
+    },
+    ExpectedIndex {
+        name: "children_live",
+        definition: "CREATE UNIQUE INDEX children_live ON redrive.children USING btree (parent, branch, id) WHERE (stage < 2)",
+        without: (Severity::Critical, "each end of a child and each cancel reads the children of all jobs"),
+    },
+    ExpectedIndex {
+        name: "claims_leases",
+        definition: "CREATE INDEX claims_leases ON redrive.claims USING btree (lease_until)",
+        without: (Severity::Warning, "each search for expired leases reads all claims"),
+    },
+    ExpectedIndex {
+        name: "claims_pkey",
+        definition: "CREATE UNIQUE INDEX claims_pkey ON redrive.claims USING btree (claim, part)",
+        without: (Severity::Critical, "each settlement and each heartbeat reads all claims"),
     },
     ExpectedIndex {
         name: "closing_pkey",
@@ -53,29 +73,19 @@ const EXPECTED: [ExpectedIndex; 27] = [
         without: (Severity::Warning, "each claim from a queue with limits reads all counts"),
     },
     ExpectedIndex {
-        name: "jobs_awaiting",
-        definition: "CREATE INDEX jobs_awaiting ON redrive.jobs USING btree (id) WHERE (awaits IS NOT NULL)",
-        without: (Severity::Critical, "each sweep reads every job"),
+        name: "ended_dead",
+        definition: "CREATE INDEX ended_dead ON redrive.ended USING btree (id) WHERE (state = 5)",
+        without: (Severity::Warning, "listing dead letters reads every ended job"),
     },
     ExpectedIndex {
-        name: "jobs_children",
-        definition: "CREATE INDEX jobs_children ON redrive.jobs USING btree (parent, branch, state) WHERE (parent IS NOT NULL)",
-        without: (Severity::Critical, "each end of a child and each cancel reads every job"),
+        name: "ended_finished",
+        definition: "CREATE INDEX ended_finished ON redrive.ended USING btree (state, finished_at, id)",
+        without: (Severity::Warning, "removing old jobs reads every ended job"),
     },
     ExpectedIndex {
-        name: "jobs_dead",
-        definition: "CREATE INDEX jobs_dead ON redrive.jobs USING btree (id) WHERE (state = 5)",
-        without: (Severity::Warning, "listing dead letters reads every job"),
-    },
-    ExpectedIndex {
-        name: "jobs_due",
-        definition: "CREATE INDEX jobs_due ON redrive.jobs USING btree (lane, next_run_at, id) WHERE (state < 2)",
-        without: (Severity::Critical, "each claim reads every job"),
-    },
-    ExpectedIndex {
-        name: "jobs_finished",
-        definition: "CREATE INDEX jobs_finished ON redrive.jobs USING btree (state, finished_at, id) WHERE (state > 3)",
-        without: (Severity::Warning, "removing old jobs reads every job"),
+        name: "ended_pkey",
+        definition: "CREATE UNIQUE INDEX ended_pkey ON redrive.ended USING btree (id)",
+        without: (Severity::Critical, "settlements fail, and reading a job reads every ended job"),
     },
     ExpectedIndex {
         name: "jobs_keys",
@@ -83,32 +93,9 @@ const EXPECTED: [ExpectedIndex; 27] = [
         without: (Severity::Critical, "an idempotency key no longer keeps a job from being enqueued twice"),
     },
     ExpectedIndex {
-        name: "jobs_leases",
-        definition: "CREATE INDEX jobs_leases ON redrive.jobs USING btree (lease_until, id) WHERE (state = 2)",
-        without: (Severity::Critical, "each search for expired leases reads every job"),
-    },
-    ExpectedIndex {
-        name: "jobs_partitions",
-        definition: "CREATE INDEX jobs_partitions ON redrive.jobs USING btree (partition, state, next_run_at) WHERE ((partition IS NOT NULL) AND (state < 3))",
-        without: (
-            Severity::Critical,
-            "each claim and each end of a job with a partition key reads every job",
-        ),
-    },
-    ExpectedIndex {
         name: "jobs_pkey",
         definition: "CREATE UNIQUE INDEX jobs_pkey ON redrive.jobs USING btree (id)",
-        without: (Severity::Critical, "an id may be enqueued twice, and each settlement reads every job"),
-    },
-    ExpectedIndex {
-        name: "jobs_strict",
-        definition: "CREATE INDEX jobs_strict ON redrive.jobs USING btree (partition, id) WHERE (strict AND (state < 4))",
-        without: (Severity::Critical, "each claim of a job in strict order reads every job"),
-    },
-    ExpectedIndex {
-        name: "jobs_turns",
-        definition: "CREATE INDEX jobs_turns ON redrive.jobs USING btree (partition, lane, next_run_at, id) WHERE ((awaits = 3) AND (NOT strict))",
-        without: (Severity::Critical, "each end of a job with a partition key reads every waiting job"),
+        without: (Severity::Critical, "an id may be enqueued twice, and each claim reads every job"),
     },
     ExpectedIndex {
         name: "lanes_pkey",
@@ -119,6 +106,26 @@ const EXPECTED: [ExpectedIndex; 27] = [
         name: "lanes_queue_kind_priority_key",
         definition: "CREATE UNIQUE INDEX lanes_queue_kind_priority_key ON redrive.lanes USING btree (queue, kind, priority)",
         without: (Severity::Critical, "enqueues to new queues fail or add lanes twice"),
+    },
+    ExpectedIndex {
+        name: "ordered_pkey",
+        definition: "CREATE UNIQUE INDEX ordered_pkey ON redrive.ordered USING btree (partition, id)",
+        without: (Severity::Critical, "each claim of a job in strict order reads all jobs in strict order"),
+    },
+    ExpectedIndex {
+        name: "progress_pkey",
+        definition: "CREATE UNIQUE INDEX progress_pkey ON redrive.progress USING btree (id)",
+        without: (Severity::Critical, "settlements fail"),
+    },
+    ExpectedIndex {
+        name: "ready_partitions",
+        definition: "CREATE INDEX ready_partitions ON redrive.ready USING btree (partition, due) WHERE (partition IS NOT NULL)",
+        without: (Severity::Warning, "each end of a job with a partition key reads every ready job"),
+    },
+    ExpectedIndex {
+        name: "ready_pkey",
+        definition: "CREATE UNIQUE INDEX ready_pkey ON redrive.ready USING btree (lane, due, id)",
+        without: (Severity::Critical, "each claim reads every ready job"),
     },
     ExpectedIndex {
         name: "records_pkey",
@@ -144,6 +151,14 @@ const EXPECTED: [ExpectedIndex; 27] = [
         name: "signals_untaken",
         definition: "CREATE INDEX signals_untaken ON redrive.signals USING btree (job, name, seq) WHERE (NOT taken)",
         without: (Severity::Warning, "reading a signal reads all signals that its job ever had"),
+    },
+    ExpectedIndex {
+        name: "slots_pkey",
+        definition: "CREATE UNIQUE INDEX slots_pkey ON redrive.slots USING btree (partition, id)",
+        without: (
+            Severity::Critical,
+            "each claim and each end of a job with a partition key reads the running jobs of all keys",
+        ),
     },
     ExpectedIndex {
         name: "starts_at",
@@ -177,6 +192,16 @@ const EXPECTED: [ExpectedIndex; 27] = [
         name: "uniques_pkey",
         definition: "CREATE UNIQUE INDEX uniques_pkey ON redrive.uniques USING btree (tenant, kind, key)",
         without: (Severity::Critical, "enqueues with a unique key fail"),
+    },
+    ExpectedIndex {
+        name: "waiting_for_slots",
+        definition: "CREATE INDEX waiting_for_slots ON redrive.waiting USING btree (partition, lane, due, id) WHERE ((awaits = 3) AND (NOT strict))",
+        without: (Severity::Critical, "each end of a job with a partition key reads every waiting job"),
+    },
+    ExpectedIndex {
+        name: "waiting_pkey",
+        definition: "CREATE UNIQUE INDEX waiting_pkey ON redrive.waiting USING btree (id)",
+        without: (Severity::Critical, "claims under limits fail, and each resume reads every waiting job"),
     },
 ];
 

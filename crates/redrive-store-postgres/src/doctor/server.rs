@@ -94,14 +94,23 @@ pub(super) fn writes(server: &Server) -> Option<Finding> {
 pub(super) async fn schema(context: &DoctorContext<'_>) -> Result<(Vec<Finding>, TablesVersion)> {
     let rows = context.pool.query(&SCHEMA_ACCESS, &[]).await?;
     let Some(row) = rows.first() else { return Ok((vec![missing()], TablesVersion::Missing)) };
-    let (readable, writable) = (row.try_get::<_, bool>("readable")?, row.try_get::<_, bool>("writable")?);
+    let (usable, readable) = (row.try_get::<_, bool>("usable")?, row.try_get::<_, bool>("readable")?);
+    let missing_rights: Option<String> = row.try_get("missing")?;
     let mut findings = Vec::new();
-    if !writable {
+    if !usable || missing_rights.is_some() {
+        let evidence = match missing_rights {
+            Some(parts) if usable => {
+                format!(
+                    "it lacks SELECT, INSERT, UPDATE or DELETE on a table, or USAGE on a sequence: {parts}"
+                )
+            }
+            Some(_) | None => "it lacks USAGE on the schema redrive".to_owned(),
+        };
         findings.push(Finding::new(
             Severity::Note,
             "schema",
             "this role may not write jobs",
-            "it lacks USAGE on the schema redrive, or SELECT, INSERT, UPDATE or DELETE on redrive.jobs",
+            evidence,
             "this is right for a role that only reads; the role of a service needs these rights",
         ));
     }

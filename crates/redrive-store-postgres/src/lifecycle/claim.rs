@@ -7,13 +7,14 @@ use redrive_core::Timestamp;
 use redrive_core::store::{ClaimRequest, ClaimedJobs, WakeToken};
 use redrive_core::time::ceil_ms;
 use redrive_sql::Statement;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::limits;
 use crate::open::Inner;
-use crate::row::{self, JobRow};
+use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
 
 static CLAIM_WHOLE_LANES: Statement = sql::LIFECYCLE.statement("claim_whole_lanes");
@@ -22,34 +23,66 @@ static CLAIM_BY_DUE_TIME: Statement = sql::LIFECYCLE.statement("claim_by_due_tim
 pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<ClaimedJobs> {
     let wake = inner.wakes();
     let limited = inner.known_limits().apply_to_claim(request);
-    let claimed = if limited { None } else { claim_unlimited(inner, request, wake).await? };
-    if let Some(claimed) = claimed {
-        return Ok(claimed);
+    if !limited && let Some(claim) = claim_unlimited(inner, request, request.limit, false).await? {
+        return Ok(finish(inner, request, claim, wake));
     }
-    let claim = limits::claim::claim(inner, request).await?;
-    let rows = in_order(claim.rows, &inner.lanes.snapshot());
-    Ok(ClaimedJobs { next_due: claim.next_due, ..claimed_jobs(rows, claim.now, wake) })
+    let mut claim = limits::claim::claim(inner, request).await?;
+    let left = request.limit - claim.rows.len();
+    match claim_unlimited(inner, request, left, true).await {
+        Ok(others) => claim.extend(others),
+        // The caller gets the jobs that are leased already.
+        Err(_) if !claim.rows.is_empty() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(finish(inner, request, claim, wake))
 }
 
-/// Claims from lanes without limits, in one statement. Returns None, and claims nothing, if one of the lanes is limited.
+fn finish(inner: &Inner, request: &ClaimRequest, claim: PartialClaim, wake: WakeToken) -> ClaimedJobs {
+    let PartialClaim { rows, now, next_due } = claim;
+    inner.held_claims().add(&rows, request.lease);
+    let rows = in_order(rows, &inner.lanes.snapshot());
+    ClaimedJobs { next_due, ..claimed_jobs(rows, now, wake) }
+}
+
+/// The jobs that a claim leased from some of its lanes, and when the next job of these lanes is due.
+pub(crate) struct PartialClaim {
+    pub(crate) rows: Vec<JobRow>,
+    pub(crate) now: Timestamp,
+    pub(crate) next_due: Option<Timestamp>,
+}
+
+impl PartialClaim {
+    fn extend(&mut self, others: Option<Self>) {
+        let Some(others) = others else { return };
+        self.rows.extend(others.rows);
+        self.now = others.now;
+        self.next_due = [self.next_due, others.next_due].into_iter().flatten().min();
+    }
+}
+
+/// Claims at most `limit` jobs from lanes without limits, in one statement. If there are limited lanes, and the caller has not claimed
+/// from them before, it returns None and claims nothing.
 async fn claim_unlimited(
     inner: &Inner,
     request: &ClaimRequest,
-    wake: WakeToken,
-) -> Result<Option<ClaimedJobs>> {
+    limit: usize,
+    limited_before: bool,
+) -> Result<Option<PartialClaim>> {
     let started = Instant::now();
     let start = inner.claim_positions().start(request, started);
     let queues: Vec<&str> = request.queues.iter().map(|queue| queue.as_str()).collect();
     let kinds: Vec<&str> = request.kinds.iter().map(|kind| kind.as_str()).collect();
-    let (now, limit, lease) = (inner.manual_now(), request.limit as i64, ceil_ms(request.lease));
+    let (now, limit, lease) = (inner.manual_now(), limit as i64, ceil_ms(request.lease));
     let sql = if inner.lanes.snapshot().share_a_priority(request) {
         &CLAIM_BY_DUE_TIME
     } else {
         &CLAIM_WHOLE_LANES
     };
-    let rows = inner
+    let mut arriving = ArrivingJobs::new(inner.lanes.snapshot());
+    let mut summary = None;
+    inner
         .pool
-        .query(
+        .query_each(
             sql,
             &[
                 (&now, Type::INT8),
@@ -61,21 +94,44 @@ async fn claim_unlimited(
                 (&start.ids, Type::UUID_ARRAY),
                 (&request.worker.as_str(), Type::TEXT),
                 (&lease, Type::INT8),
+                (&limited_before, Type::BOOL),
             ],
+            &mut |row| {
+                if summary.is_none() {
+                    summary = Some(ClaimSummary::read(&row)?);
+                }
+                arriving.read(row)
+            },
         )
         .await
         // The statement may have claimed jobs although no answer came. These become due again at their old positions.
         .inspect_err(|_| inner.claim_positions().forget())?;
-    let first = rows.first().ok_or_else(Error::no_row)?;
-    if first.try_get("limited")? {
+    inner.claim_positions().record_scan(request, &start, started.elapsed());
+    let ClaimSummary { now, next_due, limited } = summary.ok_or_else(Error::no_row)?;
+    if limited && !limited_before {
         return Ok(None);
     }
-    let lanes = inner.lanes_of(&rows).await?;
-    let rows_in_order = in_order(row::read_all(&rows, &lanes)?, &lanes);
-    let now = Timestamp::from_ms(first.try_get("now")?);
-    let next_due = first.try_get::<_, Option<i64>>("due")?.map(Timestamp::from_ms);
-    inner.claim_positions().record_claim(request, &start, &rows_in_order, now, started.elapsed());
-    Ok(Some(ClaimedJobs { next_due, ..claimed_jobs(rows_in_order, now, wake) }))
+    let rows = arriving.finish(inner).await?;
+    inner.claim_positions().record_claim(&start, &rows, now);
+    Ok(Some(PartialClaim { rows, now, next_due }))
+}
+
+/// The columns of a claim's answer that are the same in every row.
+struct ClaimSummary {
+    now: Timestamp,
+    next_due: Option<Timestamp>,
+    /// Whether there are lanes with limits.
+    limited: bool,
+}
+
+impl ClaimSummary {
+    fn read(row: &Row) -> Result<Self> {
+        Ok(Self {
+            now: Timestamp::from_ms(row.try_get("now")?),
+            next_due: row.try_get::<_, Option<i64>>("due")?.map(Timestamp::from_ms),
+            limited: row.try_get("limited")?,
+        })
+    }
 }
 
 fn in_order(mut rows: Vec<JobRow>, lanes: &Lanes) -> Vec<JobRow> {

@@ -124,7 +124,7 @@ impl Batchable for NewJob {
 }
 
 pub(crate) async fn enqueue(inner: &Inner, jobs: &[NewJob]) -> Result<Vec<EnqueueResult>> {
-    let lanes = inner.lanes.ensure(&inner.pool, jobs).await?;
+    let lanes = inner.use_lanes(jobs).await?;
     inner.lower_positions(jobs);
     add_all(&mut &*inner.pool, &lanes, inner.manual_now(), jobs).await
 }

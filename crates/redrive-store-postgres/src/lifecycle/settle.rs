@@ -1,12 +1,10 @@
 //! Applies verdicts under their leases, with their attempts and follow-ups, and renews leases.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use redrive_core::store::{EnqueueResult, ExtendResult, SettleResult, Settlement};
-use redrive_core::time::ceil_ms;
-use redrive_core::{Lease, NewJob, Order, Start, State};
+use redrive_core::store::{SettleResult, Settlement};
+use redrive_core::{Lease, NewJob, Start, State};
 use redrive_sql::Statement;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -17,24 +15,40 @@ use crate::lanes::Lanes;
 use crate::lifecycle::enqueue::{self, HorizonCheck};
 use crate::lifecycle::job_tree::{self, JobTree};
 use crate::lifecycle::settle_columns::{FollowUpColumns, SettlementColumns, key};
-use crate::limits::slots::VacatedSlot;
 use crate::open::Inner;
 use crate::pool::Executor;
 use crate::pool::Parameter;
 use crate::row;
 use crate::sql;
 
-static EXTEND: Statement = sql::LIFECYCLE.statement("extend");
-static SETTLE: Statement = sql::LIFECYCLE.statement("settle");
-static SETTLE_SUCCESS: Statement = sql::LIFECYCLE.statement("settle_success");
+static SETTLE: Statement = sql::SETTLE.statement("settle");
+static SETTLE_SUCCESS: Statement = sql::SETTLE.statement("settle_success");
 
 /// Settles attempts. Also reports whether a slot became free, as far as this node knows.
 pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<(Vec<SettleResult>, bool)> {
-    if settlements.iter().all(Settlement::is_plain) {
-        let rows = settle_successes(inner, settlements).await?;
-        let settled = SettleOutcome::read(inner, settlements, &rows, &HashSet::new(), JobTree::new(None))?;
-        return Ok(settled.finish(inner).await);
+    let simple = if settlements.iter().all(Settlement::is_plain) {
+        settle_successes(inner, settlements).await?
+    } else {
+        None
+    };
+    let Some(applied) = simple else { return settle_all(inner, settlements).await };
+    let slot_freed = frees_slots(inner, &applied);
+    let succeeded = |settlement: &Settlement| applied.contains_key(&key(settlement.lease));
+    if settlements.iter().all(succeeded) {
+        return Ok((vec![SettleResult::Applied(State::Succeeded); settlements.len()], slot_freed));
     }
+    // Others were taken away from this process, or their claim is no longer whole.
+    let others: Vec<Settlement> = settlements.iter().filter(|each| !succeeded(each)).cloned().collect();
+    let (others, other_slot_freed) = settle_all(inner, &others).await?;
+    let mut others = others.into_iter();
+    let result = |settlement: &Settlement| match succeeded(settlement) {
+        true => SettleResult::Applied(State::Succeeded),
+        false => others.next().unwrap_or(SettleResult::LeaseLost),
+    };
+    Ok((settlements.iter().map(result).collect(), slot_freed || other_slot_freed))
+}
+
+async fn settle_all(inner: &Inner, settlements: &[Settlement]) -> Result<(Vec<SettleResult>, bool)> {
     let call = SettleCall::new(inner, settlements).await?;
     let (mut results, mut slot_freed) = (Vec::with_capacity(settlements.len()), false);
     while results.len() < settlements.len() {
@@ -57,7 +71,7 @@ pub(crate) async fn settle_in(
         SettleOutcome { results: Vec::new(), tree: JobTree::new(inner.manual_now()), slot_freed: false };
     while all.results.len() < settlements.len() {
         let mut settled = call.settle_next(&settlements[all.results.len()..]).await?;
-        settled.tree.cancel_descendants(client).await?;
+        settled.tree.cancel_descendants_in(client).await?;
         all.results.extend(settled.results);
         all.slot_freed |= settled.slot_freed;
         all.tree.requested |= settled.tree.requested;
@@ -69,32 +83,24 @@ pub(crate) async fn settle_in(
 /// The results of settlements, and what is left to do after the commit.
 pub(crate) struct SettleOutcome {
     pub(crate) results: Vec<SettleResult>,
-    /// The jobs that ended early, and the slots that all settled jobs vacated.
+    /// The jobs that ended early, and the partitions of all settled jobs.
     pub(crate) tree: JobTree,
     /// Whether a slot became free, as far as this node knows.
     pub(crate) slot_freed: bool,
 }
 
 impl SettleOutcome {
-    fn read(
-        inner: &Inner,
-        settlements: &[Settlement],
-        rows: &[Row],
-        added: &HashSet<Uuid>,
-        mut tree: JobTree,
-    ) -> Result<Self> {
+    fn read(inner: &Inner, settlements: &[Settlement], rows: &[Row], mut tree: JobTree) -> Result<Self> {
         let mut applied = read_settled(rows)?;
         let slot_freed = frees_slots(inner, &applied);
-        let (mut results, mut vacated) = (Vec::with_capacity(settlements.len()), Vec::new());
+        let mut results = Vec::with_capacity(settlements.len());
         for settlement in settlements {
             // Of several settlements under one lease, the first one was applied.
             let row = applied.remove(&key(settlement.lease));
             results
                 .push(row.as_ref().map_or(SettleResult::LeaseLost, |row| SettleResult::Applied(row.state)));
-            vacated.extend(row.and_then(|row| row.vacated(settlement, added)));
+            tree.vacated.extend(row.and_then(|row| row.partition));
         }
-        vacated.append(&mut tree.vacated);
-        tree.vacated = vacated;
         Ok(Self { results, tree, slot_freed })
     }
 
@@ -124,7 +130,7 @@ impl<'a> SettleCall<'a> {
         let follow_ups: Vec<NewJob> =
             settlements.iter().flat_map(|settlement| settlement.follow_ups.clone()).collect();
         enqueue::check(&follow_ups)?;
-        let lanes = inner.lanes.ensure(&inner.pool, &follow_ups).await?;
+        let lanes = inner.use_lanes(&follow_ups).await?;
         inner.lower_positions(&follow_ups);
         Ok(Self {
             inner,
@@ -144,9 +150,7 @@ impl<'a> SettleCall<'a> {
             let settlements = &rest[..count];
             let mut tree = JobTree::new(self.horizon.now);
             match self.apply(&SettlementColumns::new(settlements), &mut tree).await? {
-                ApplyResult::Done { rows, added } => {
-                    return SettleOutcome::read(self.inner, settlements, &rows, &added, tree);
-                }
+                ApplyResult::Done(rows) => return SettleOutcome::read(self.inner, settlements, &rows, tree),
                 ApplyResult::EndsChildren(jobs) => {
                     let first = settlements.iter().position(|each| jobs.contains(&each.lease.id.0));
                     count = first.unwrap_or_default().max(1);
@@ -175,22 +179,18 @@ impl<'a> SettleCall<'a> {
         tree: &mut JobTree,
     ) -> Result<ApplyResult> {
         let rows = match self.run(client, columns, &FollowUpColumns::default(), tree).await? {
-            ApplyResult::Done { rows, .. } => rows,
+            ApplyResult::Done(rows) => rows,
             ends_children @ ApplyResult::EndsChildren(_) => return Ok(ends_children),
         };
         if self.has_children {
-            tree.cancel_descendants(client).await?;
+            tree.cancel_descendants_in(client).await?;
         }
         let applied = read_settled(&rows)?;
         let held = |settlement: &&&Settlement| applied.contains_key(&key(settlement.lease));
         let next = columns.firsts.iter().filter(held).flat_map(|settlement| settlement.follow_ups.clone());
         let next: Vec<NewJob> = next.collect();
-        let enqueued = enqueue::add_all(&mut &*client, &self.lanes, self.horizon.now, &next).await?;
-        let added = enqueued.into_iter().filter_map(|each| match each {
-            EnqueueResult::Created(id) => Some(id.0),
-            EnqueueResult::Existing(_) | EnqueueResult::Conflict(_) | EnqueueResult::Replaced(_) => None,
-        });
-        Ok(ApplyResult::Done { rows, added: added.collect() })
+        enqueue::add_all(&mut &*client, &self.lanes, self.horizon.now, &next).await?;
+        Ok(ApplyResult::Done(rows))
     }
 
     /// Runs the statement `settle`.
@@ -201,11 +201,48 @@ impl<'a> SettleCall<'a> {
         follow_ups: &FollowUpColumns<'_>,
         tree: &mut JobTree,
     ) -> Result<ApplyResult> {
+        let leases: Vec<Lease> = columns.firsts.iter().map(|settlement| settlement.lease).collect();
+        let released = self.start(&leases);
+        let applied = self.run_releasing(on, columns, follow_ups, tree, &released).await;
+        if self.transaction.is_none() {
+            match &applied {
+                Ok(ApplyResult::Done(_)) => self.inner.held_claims().settled(&leases, &released),
+                Ok(ApplyResult::EndsChildren(_)) | Err(_) => {
+                    self.inner.held_claims().not_settled(&leases, released);
+                }
+            }
+        }
+        applied
+    }
+
+    /// Marks leases as being settled. Returns the claims whose last jobs these are. A transaction of the caller may be rolled back, so
+    /// it releases none.
+    fn start(&self, leases: &[Lease]) -> Vec<i64> {
+        if self.transaction.is_some() {
+            return Vec::new();
+        }
+        let mut held = self.inner.held_claims();
+        held.start(leases);
+        held.finished_with(leases)
+    }
+
+    async fn run_releasing(
+        &self,
+        on: &(impl Executor + Sync),
+        columns: &SettlementColumns<'_>,
+        follow_ups: &FollowUpColumns<'_>,
+        tree: &mut JobTree,
+        released: &[i64],
+    ) -> Result<ApplyResult> {
         let in_order = columns.firsts.len() > 1;
         let mut parameters: Vec<Parameter<'_>> = self.horizon.parameters().to_vec();
         parameters.extend(columns.parameters());
         parameters.extend(follow_ups.parameters());
-        parameters.extend([(&tree.number as _, Type::INT8), (&in_order as _, Type::BOOL)]);
+        parameters.extend([
+            (&tree.number as _, Type::INT8),
+            (&in_order as _, Type::BOOL),
+            (&released as _, Type::INT8_ARRAY),
+        ]);
         let rows = on.run(&SETTLE, &parameters).await?;
         let first = rows.first().ok_or_else(Error::no_row)?;
         if first.try_get("late")? {
@@ -215,15 +252,14 @@ impl<'a> SettleCall<'a> {
             return Ok(ApplyResult::EndsChildren(jobs));
         }
         tree.marked = first.try_get("marked")?;
-        let added: Option<Vec<Uuid>> = first.try_get("followed")?;
-        Ok(ApplyResult::Done { rows, added: added.into_iter().flatten().collect() })
+        Ok(ApplyResult::Done(rows))
     }
 }
 
 /// The result of settling several jobs together.
 enum ApplyResult {
-    /// The rows of the statement `settle`, and the follow-ups with partition keys that were added.
-    Done { rows: Vec<Row>, added: HashSet<Uuid> },
+    /// The rows of the statement `settle`.
+    Done(Vec<Row>),
     /// Nothing was settled, because these jobs end live children.
     EndsChildren(Vec<Uuid>),
 }
@@ -235,14 +271,48 @@ fn frees_slots(inner: &Inner, applied: &HashMap<(Uuid, i64), SettledRow>) -> boo
     limits.cover_any_queue() && queues.any(|queue| limits.cover_queue(queue))
 }
 
-async fn settle_successes(inner: &Inner, settlements: &[Settlement]) -> Result<Vec<Row>> {
+/// Ends jobs with success, by leases that this process holds. Returns None, and changes nothing, if it does not hold one of them, or if
+/// one of the jobs was settled before.
+async fn settle_successes(
+    inner: &Inner,
+    settlements: &[Settlement],
+) -> Result<Option<HashMap<(Uuid, i64), SettledRow>>> {
     let mut leases: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
     leases.sort_unstable();
     leases.dedup();
-    let (ids, epochs): (Vec<Uuid>, Vec<i64>) = leases.into_iter().map(key).unzip();
-    let now = inner.manual_now();
-    let sql = &SETTLE_SUCCESS;
-    inner.pool.query(sql, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY), (&epochs, Type::INT8_ARRAY)]).await
+    let (jobs, released) = {
+        let mut held = inner.held_claims();
+        let Some(jobs) = held.start_simple(&leases) else { return Ok(None) };
+        (jobs, held.finished_with(&leases))
+    };
+    let (ids, epochs): (Vec<Uuid>, Vec<i64>) = leases.iter().copied().map(key).unzip();
+    let lanes: Vec<i32> = jobs.iter().map(|job| job.lane).collect();
+    let attempts: Vec<i32> = jobs.iter().map(|job| job.attempt).collect();
+    let parameters: [Parameter<'_>; 6] = [
+        (&inner.manual_now(), Type::INT8),
+        (&ids, Type::UUID_ARRAY),
+        (&epochs, Type::INT8_ARRAY),
+        (&lanes, Type::INT4_ARRAY),
+        (&attempts, Type::INT4_ARRAY),
+        (&released, Type::INT8_ARRAY),
+    ];
+    let settled = inner.pool.query(&SETTLE_SUCCESS, &parameters).await;
+    let applied = settled.and_then(|rows| read_settled(&rows));
+    match &applied {
+        Ok(applied) => {
+            let (done, left): (Vec<Lease>, Vec<Lease>) =
+                leases.into_iter().partition(|lease| applied.contains_key(&key(*lease)));
+            let mut held = inner.held_claims();
+            held.settled(&done, &released);
+            held.not_settled(&left, Vec::new());
+        }
+        Err(_) => inner.held_claims().not_settled(&leases, released),
+    }
+    match applied {
+        // The answer to an earlier settlement was lost.
+        Err(error) if error.is_duplicate() => Ok(None),
+        applied => applied.map(Some),
+    }
 }
 
 /// The row of a settled job.
@@ -250,9 +320,6 @@ struct SettledRow {
     state: State,
     lane: i32,
     partition: Option<String>,
-    strict: bool,
-    /// Whether it can be claimed again now.
-    due: bool,
 }
 
 /// The rows of settled jobs, by lease.
@@ -266,65 +333,13 @@ fn read_settled(rows: &[Row]) -> Result<HashMap<(Uuid, i64), SettledRow>> {
             state: state.ok_or_else(|| Error::corrupt(format!("job {id}: state {code} does not exist")))?,
             lane: row.try_get("lane")?,
             partition: row.try_get("partition")?,
-            strict: row.try_get("strict")?,
-            due: row.try_get("due")?,
         };
         applied.insert((id, epoch), settled);
     }
     Ok(applied)
 }
 
-impl SettledRow {
-    /// The slot that the job vacated in its partition, if it has a partition key.
-    fn vacated(self, settlement: &Settlement, added: &HashSet<Uuid>) -> Option<VacatedSlot> {
-        let partition = self.partition?;
-        let in_partition = |job: &&NewJob| {
-            let any = job.partition.as_ref().filter(|of| of.order == Order::Any);
-            added.contains(&job.id.0) && any.map(|of| of.scope(&job.queue)).as_ref() == Some(&partition)
-        };
-        let added = settlement.follow_ups.iter().filter(in_partition).map(|job| job.start).collect();
-        Some(VacatedSlot {
-            id: settlement.lease.id.0,
-            strict: self.strict,
-            ended: self.state.is_final(),
-            ran: true,
-            was_claimable: false,
-            is_claimable: self.due,
-            added,
-            partition,
-        })
-    }
-}
-
 /// Whether a settled job can be claimed again, now or later.
 pub(crate) fn is_claimable(settled: &SettleResult) -> bool {
     matches!(settled, SettleResult::Applied(state) if state.is_claimable())
-}
-
-/// Renews leases, and reports requested cancels.
-pub(crate) async fn extend(inner: &Inner, leases: &[Lease], lease: Duration) -> Result<Vec<ExtendResult>> {
-    // Locks rows in the order of ids, as settlements do.
-    let mut ordered: Vec<Lease> = leases.to_vec();
-    ordered.sort_unstable();
-    let ids: Vec<Uuid> = ordered.iter().map(|lease| lease.id.0).collect();
-    let epochs: Vec<i64> = ordered.iter().map(|lease| lease.epoch as i64).collect();
-    let (now, ms) = (inner.manual_now(), ceil_ms(lease));
-    let rows = inner
-        .heartbeats
-        .query(
-            &EXTEND,
-            &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY), (&epochs, Type::INT8_ARRAY), (&ms, Type::INT8)],
-        )
-        .await?;
-    let mut held: HashMap<(Uuid, i64), bool> = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let key = (row.try_get(0)?, row.try_get(1)?);
-        held.insert(key, row.try_get(2)?);
-    }
-    let result = |lease: &Lease| match held.get(&(lease.id.0, lease.epoch as i64)) {
-        Some(true) => ExtendResult::CancelRequested,
-        Some(false) => ExtendResult::Renewed,
-        None => ExtendResult::LeaseLost,
-    };
-    Ok(leases.iter().map(result).collect())
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use redrive_core::store::Settlement;
 use redrive_core::time::ceil_ms;
-use redrive_core::{Lease, Reason, WaitCondition};
+use redrive_core::{AttemptReport, Lease, Reason, WaitCondition};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -37,7 +37,7 @@ pub(crate) struct SettlementColumns<'a> {
     reasons: Vec<Option<&'static str>>,
     outputs: Vec<Option<&'a [u8]>>,
     awaits: WaitColumns<'a>,
-    entries: AttemptColumns<'a>,
+    attempts: AttemptColumns<'a>,
 }
 
 /// The columns of the conditions that settled jobs wait for.
@@ -59,18 +59,28 @@ impl<'a> WaitColumns<'a> {
     }
 }
 
-/// The columns of attempts.
+/// The columns of logged attempts, NULL for settlements without one.
 #[derive(Default)]
 struct AttemptColumns<'a> {
-    jobs: Vec<Uuid>,
-    epochs: Vec<i64>,
-    runs: Vec<i32>,
-    attempts: Vec<i32>,
-    started_at: Vec<i64>,
-    durations: Vec<i64>,
-    outcomes: Vec<&'a str>,
+    runs: Vec<Option<i32>>,
+    attempts: Vec<Option<i32>>,
+    started_at: Vec<Option<i64>>,
+    durations: Vec<Option<i64>>,
+    outcomes: Vec<Option<&'a str>>,
     errors: Vec<Option<&'a str>>,
     details: Vec<Option<&'a str>>,
+}
+
+impl<'a> AttemptColumns<'a> {
+    fn push(&mut self, report: Option<&'a AttemptReport>) {
+        self.runs.push(report.map(|report| report.run as i32));
+        self.attempts.push(report.map(|report| report.attempt as i32));
+        self.started_at.push(report.map(|report| report.started_at.as_ms()));
+        self.durations.push(report.map(|report| ceil_ms(report.duration)));
+        self.outcomes.push(report.map(|report| report.outcome.as_str()));
+        self.errors.push(report.and_then(|report| report.error.as_deref()));
+        self.details.push(report.and_then(|report| report.detail.as_deref()));
+    }
 }
 
 /// The columns of follow-ups, each with the lease of its settlement.
@@ -130,21 +140,10 @@ impl<'a> SettlementColumns<'a> {
         self.reasons.push(settlement.verdict.reason().map(Reason::name));
         self.outputs.push(settlement.verdict.output());
         self.awaits.push(settlement.verdict.awaits());
-        if let Some(entry) = &settlement.entry {
-            let entries = &mut self.entries;
-            entries.jobs.push(id);
-            entries.epochs.push(epoch);
-            entries.runs.push(entry.run as i32);
-            entries.attempts.push(entry.attempt as i32);
-            entries.started_at.push(entry.started_at.as_ms());
-            entries.durations.push(ceil_ms(entry.duration));
-            entries.outcomes.push(&entry.outcome);
-            entries.errors.push(entry.error.as_deref());
-            entries.details.push(entry.detail.as_deref());
-        }
+        self.attempts.push(settlement.entry.as_ref());
     }
 
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 24] {
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 22] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.epochs, Type::INT8_ARRAY),
@@ -161,15 +160,13 @@ impl<'a> SettlementColumns<'a> {
             (&self.awaits.names, Type::TEXT_ARRAY),
             (&self.awaits.branches, Type::INT4_ARRAY),
             (&self.awaits.failures, Type::INT8_ARRAY),
-            (&self.entries.jobs, Type::UUID_ARRAY),
-            (&self.entries.epochs, Type::INT8_ARRAY),
-            (&self.entries.runs, Type::INT4_ARRAY),
-            (&self.entries.attempts, Type::INT4_ARRAY),
-            (&self.entries.started_at, Type::INT8_ARRAY),
-            (&self.entries.durations, Type::INT8_ARRAY),
-            (&self.entries.outcomes, Type::TEXT_ARRAY),
-            (&self.entries.errors, Type::TEXT_ARRAY),
-            (&self.entries.details, Type::TEXT_ARRAY),
+            (&self.attempts.runs, Type::INT4_ARRAY),
+            (&self.attempts.attempts, Type::INT4_ARRAY),
+            (&self.attempts.started_at, Type::INT8_ARRAY),
+            (&self.attempts.durations, Type::INT8_ARRAY),
+            (&self.attempts.outcomes, Type::TEXT_ARRAY),
+            (&self.attempts.errors, Type::TEXT_ARRAY),
+            (&self.attempts.details, Type::TEXT_ARRAY),
         ]
     }
 }

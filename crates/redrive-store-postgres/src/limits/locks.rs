@@ -8,6 +8,7 @@ use redrive_core::capacity::LimitsByQueue;
 use redrive_sql::Statement;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use crate::error::Result;
 use crate::pool::Executor;
@@ -20,6 +21,8 @@ static LOCK_IMPORTS: Statement = sql::TRANSFER.statement("lock_imports");
 /// The class of the locks. Any number that no other program uses.
 const CLASS: i32 = 0x7265_6472;
 const STRIPES: u32 = 512;
+/// The class of the locks of jobs that get steps.
+pub(crate) const CLASS_OF_JOBS: i32 = CLASS + 1;
 
 /// Locks these scopes, and returns the limits of these queues. Jobs must be counted by a statement after this one.
 pub(crate) async fn lock<'a>(
@@ -49,6 +52,11 @@ pub(crate) async fn lock_imports(client: &Client) -> Result<()> {
     let beyond_stripes = STRIPES as i32;
     let parameters: [Parameter<'_>; 2] = [(&CLASS, Type::INT4), (&beyond_stripes, Type::INT4)];
     client.run(&LOCK_IMPORTS, &parameters).await.map(drop)
+}
+
+/// The lock of a job that gets steps.
+pub(crate) fn stripe_of_job(id: Uuid) -> i32 {
+    (id.as_u128() % u128::from(STRIPES)) as i32
 }
 
 /// FNV-1a, which is the same on every node.

@@ -1,7 +1,7 @@
 //! Lists the jobs that match a filter, newest id first.
 
 use redrive_core::store::{Filter, Page};
-use redrive_core::{Job, JobId};
+use redrive_core::{Job, JobId, State};
 use redrive_sql::Statement;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -14,6 +14,7 @@ use crate::row;
 use crate::sql;
 
 static LIST: Statement = sql::READ.statement("list");
+static LIST_DEAD: Statement = sql::READ.statement("list_dead");
 
 pub(crate) async fn list(
     inner: &Inner,
@@ -35,7 +36,7 @@ pub(crate) async fn run(inner: &Inner, sql: &str, query: &FilterQuery) -> Result
         query.values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
     let rows = inner.pool.query(sql, &parameters).await?;
     let lanes = inner.lanes_of(&rows).await?;
-    let jobs = row::read_all(&rows, &lanes)?.into_iter().map(|row| {
+    let jobs = row::read_all(&rows, lanes)?.into_iter().map(|row| {
         let id = row.id;
         // A list leaves out an unreadable row. Reading the job itself reports the problem.
         let job = row.readable().inspect_err(|error| {
@@ -60,11 +61,13 @@ pub(crate) fn matching_lanes(lanes: &Lanes, filter: &Filter) -> impl Iterator<It
 pub(crate) struct FilterQuery {
     conditions: Vec<String>,
     values: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
+    /// Whether it finds dead letters only. They have an index of their own.
+    is_dead: bool,
 }
 
 impl FilterQuery {
     pub(crate) fn new(lanes: &Lanes, filter: &Filter, after: Option<JobId>) -> Self {
-        let mut query = Self::default();
+        let mut query = Self { is_dead: filter.states == [State::Dead], ..Self::default() };
         if !filter.states.is_empty() {
             query.one_of("state", filter.states.iter().map(|state| state.code().into()));
         }
@@ -88,8 +91,31 @@ impl FilterQuery {
         ] {
             query.compare(condition, at.map(|at| at.as_ms()), Type::INT8);
         }
-        query.compare("id < $", after.map(|id| id.0), Type::UUID);
+        query.compare(&format!("{} < $", query.id_column()), after.map(|id| id.0), Type::UUID);
         query
+    }
+
+    /// Restricts the query to jobs in these states, found by the tables that hold them, for states that few jobs are in.
+    pub(crate) fn in_few(self, states: &[State], lanes: Option<&[i32]>) -> Self {
+        let mut sources = Vec::new();
+        for state in states {
+            let code = state.code();
+            sources.push(match state {
+                State::Pending | State::Retrying => {
+                    let numbers: Option<Vec<String>> =
+                        lanes.map(|lanes| lanes.iter().map(ToString::to_string).collect());
+                    let in_lanes = numbers.map(|numbers| format!(" AND lane IN ({})", numbers.join(", ")));
+                    let in_lanes = in_lanes.unwrap_or_default();
+                    format!("SELECT id FROM redrive.ready WHERE state = {code}{in_lanes}")
+                }
+                State::Running => "SELECT unnest(ids) FROM redrive.claims".to_owned(),
+                State::Waiting => "SELECT id FROM redrive.waiting".to_owned(),
+                State::Succeeded | State::Dead | State::Cancelled => {
+                    format!("SELECT id FROM redrive.ended WHERE state = {code}")
+                }
+            });
+        }
+        self.and(format!("jobs.id = ANY (ARRAY({}))", sources.join(" UNION ")))
     }
 
     /// Adds a condition without a value.
@@ -100,8 +126,13 @@ impl FilterQuery {
 
     /// Restricts the query to this id and newer ones.
     pub(crate) fn starting_at(mut self, id: Option<Uuid>) -> Self {
-        self.compare("id >= $", id, Type::UUID);
+        self.compare(&format!("{} >= $", self.id_column()), id, Type::UUID);
         self
+    }
+
+    /// The column of ids in whose order the server scans.
+    fn id_column(&self) -> &'static str {
+        if self.is_dead { "dead.dead_id" } else { "jobs.id" }
     }
 
     /// Adds a condition that ends with the number of its value.
@@ -121,7 +152,7 @@ impl FilterQuery {
         match start {
             Some(start) if start.contains('\0') => self.conditions.push("false".to_owned()),
             start => {
-                self.text("subject ^@ $", start.map(str::to_owned));
+                self.text("target ^@ $", start.map(str::to_owned));
             }
         }
     }
@@ -129,7 +160,6 @@ impl FilterQuery {
     /// Writes the numbers into the statement: they never come from outside, and their count varies.
     fn one_of(&mut self, column: &str, numbers: impl Iterator<Item = i32>) {
         let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-        // The planner uses a partial index only for an equation.
         self.conditions.push(match numbers.as_slice() {
             [] => "false".to_owned(),
             [number] => format!("{column} = {number}"),
@@ -139,7 +169,7 @@ impl FilterQuery {
 
     /// Newest first. The server scans ids until it has found enough jobs.
     pub(crate) fn sql(&self, limit: usize) -> String {
-        format!("{} ORDER BY id DESC LIMIT {limit}", self.unordered_sql())
+        format!("{} ORDER BY {} DESC LIMIT {limit}", self.unordered_sql(), self.id_column())
     }
 
     /// The same for few matching jobs: the server finds all of them by other indexes, and then sorts them.
@@ -150,6 +180,6 @@ impl FilterQuery {
     fn unordered_sql(&self) -> String {
         let conditions =
             if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" AND ") };
-        format!("{} {conditions}", LIST.text())
+        format!("{} {conditions}", if self.is_dead { LIST_DEAD.text() } else { LIST.text() })
     }
 }

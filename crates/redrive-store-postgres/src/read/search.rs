@@ -114,7 +114,9 @@ impl Search<'_> {
         if jobs == 0 {
             return Ok(SearchPage { page: Page { items: Vec::new(), next: None }, examined: 0 });
         }
-        let query = self.query();
+        let lanes: Vec<i32> = matching_lanes(&self.inner.lanes.snapshot(), self.filter).collect();
+        let narrowed = self.filter.queue.is_some() || self.filter.kind.is_some();
+        let query = self.query().in_few(&self.filter.states, narrowed.then_some(&lanes));
         let page = self.cut(list::run(self.inner, &query.sort_sql(self.limit + 1), &query).await?);
         Ok(SearchPage { page, examined: jobs })
     }

@@ -14,6 +14,7 @@ use crate::call_batcher::{self, Batchable, CallBatcher};
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::lifecycle::enqueue::{self, HorizonCheck};
+use crate::limits::locks;
 use crate::open::Inner;
 use crate::pool::Executor;
 use crate::pool::Parameter;
@@ -22,6 +23,7 @@ use crate::sql;
 static RECALL: Statement = sql::STEPS.statement("recall");
 static REMEMBER: Statement = sql::STEPS.statement("remember");
 static FIND_STEPS: Statement = sql::STEPS.statement("find_steps");
+static LOCK_STEPS: Statement = sql::STEPS.statement("lock_steps");
 static LOCK_LEASES: Statement = sql::STEPS.statement("lock_leases");
 static REMEMBER_SIGNAL: Statement = sql::STEPS.statement("remember_signal");
 
@@ -132,7 +134,7 @@ async fn find_existing(
 async fn one_by_one(inner: &Inner, new_steps: &[NewStep]) -> Result<Vec<RememberResult>> {
     let children: Vec<NewJob> = new_steps.iter().flat_map(|new_step| new_step.children.clone()).collect();
     enqueue::check(&children)?;
-    let lanes = inner.lanes.ensure(&inner.pool, &children).await?;
+    let lanes = inner.use_lanes(&children).await?;
     inner.lower_positions(&children);
     let horizon = HorizonCheck::new(inner.manual_now(), &children);
     let storing = inner.pool.transaction(async |client| {
@@ -159,7 +161,7 @@ struct HeldLease {
     cancel_requested: bool,
 }
 
-/// Locks the jobs whose leases still hold.
+/// Locks jobs against other calls that store steps for them, and the claims of those whose leases still hold.
 async fn lock(
     client: &Client,
     horizon: &HorizonCheck,
@@ -168,6 +170,11 @@ async fn lock(
     let ids: Vec<Uuid> = new_steps.iter().map(|new_step| new_step.lease.id.0).collect();
     let epochs: Vec<i64> = new_steps.iter().map(|new_step| new_step.lease.epoch as i64).collect();
     let children: Vec<bool> = new_steps.iter().map(|new_step| !new_step.children.is_empty()).collect();
+    let mut stripes: Vec<i32> = ids.iter().map(|id| locks::stripe_of_job(*id)).collect();
+    stripes.sort_unstable();
+    stripes.dedup();
+    let parameters: [Parameter<'_>; 2] = [(&locks::CLASS_OF_JOBS, Type::INT4), (&stripes, Type::INT4_ARRAY)];
+    client.run(&LOCK_STEPS, &parameters).await?;
     let mut parameters: Vec<Parameter<'_>> = horizon.parameters().to_vec();
     parameters.extend([
         (&ids as _, Type::UUID_ARRAY),

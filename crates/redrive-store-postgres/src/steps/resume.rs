@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::lifecycle::job_tree::{self, Branch};
-use crate::limits::slots::{self, WaitingJob};
+use crate::limits::slots::{self, SlotRequest};
 use crate::open::Inner;
 use crate::pool::Parameter;
 use crate::sql;
@@ -37,7 +37,7 @@ async fn resume_in_order(inner: &Inner, order: &[Uuid]) -> Result<Vec<JobId>> {
     let mut rest = order;
     while !rest.is_empty() {
         let (count, waits) = next_group(inner, rest).await?;
-        resumed.extend(take_slots(inner, &waits).await?);
+        resumed.extend(take_slots(inner, waits).await?);
         rest = &rest[count..];
     }
     Ok(resumed)
@@ -52,9 +52,9 @@ async fn next_group(inner: &Inner, rest: &[Uuid]) -> Result<(usize, Vec<Wait>)> 
         let mut waits =
             read_waiting(inner, &RESUME, &[(&now, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?.waits;
         let places: HashMap<Uuid, usize> = ids.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
-        waits.sort_by_key(|wait| places.get(&wait.job.id).copied());
+        waits.sort_by_key(|wait| places.get(&wait.id).copied());
         let failed = waits.iter().find(|wait| !wait.ending.is_empty());
-        let first = failed.and_then(|wait| places.get(&wait.job.id).copied());
+        let first = failed.and_then(|wait| places.get(&wait.id).copied());
         match first {
             None => return Ok((count, waits)),
             Some(_) if tries == 0 => return Ok((count, waits)),
@@ -71,7 +71,9 @@ async fn next_group(inner: &Inner, rest: &[Uuid]) -> Result<(usize, Vec<Wait>)> 
 
 /// A waiting job, as a statement read it.
 struct Wait {
-    job: WaitingJob,
+    id: Uuid,
+    /// Its request for a slot, if it waits for one.
+    slot_request: Option<SlotRequest>,
     /// Whether the statement resumed it.
     resumed: bool,
     /// Whether it has a parent.
@@ -82,17 +84,17 @@ struct Wait {
 
 impl Wait {
     fn read(row: &Row) -> Result<Self> {
-        let job = WaitingJob {
-            id: row.try_get("id")?,
+        let id = row.try_get("id")?;
+        let request = SlotRequest {
+            id,
             partition: row.try_get("partition")?,
             strict: row.try_get("strict")?,
-            waits_for_slot: row.try_get("waits_for_slot")?,
             due: row.try_get("due")?,
-            became_claimable: row.try_get("became_claimable")?,
         };
         let ending: Option<Vec<i32>> = row.try_get("ending")?;
         Ok(Self {
-            job,
+            id,
+            slot_request: row.try_get::<_, bool>("waits_for_slot")?.then_some(request),
             resumed: row.try_get("resumed")?,
             is_child: row.try_get("is_child")?,
             ending: ending.unwrap_or_default(),
@@ -105,7 +107,7 @@ impl Wait {
     }
 
     fn ending_branches(&self) -> impl Iterator<Item = Branch> {
-        self.ending.iter().map(|branch| (self.job.id, *branch))
+        self.ending.iter().map(|branch| (self.id, *branch))
     }
 }
 
@@ -141,14 +143,16 @@ async fn read_waiting(inner: &Inner, sql: &str, parameters: &[Parameter<'_>]) ->
 }
 
 /// Gives free slots to the jobs that wait for one, in this order. Returns all jobs that were resumed.
-async fn take_slots(inner: &Inner, waits: &[Wait]) -> Result<Vec<JobId>> {
-    let with_slot = if waits.iter().any(|wait| wait.job.waits_for_slot) {
-        slots::take_slots(inner, waits.iter().map(|wait| &wait.job)).await?
-    } else {
-        BTreeSet::new()
-    };
-    let resumed = waits.iter().filter(|wait| wait.resumed || with_slot.contains(&wait.job.id));
-    Ok(resumed.map(|wait| JobId(wait.job.id)).collect())
+async fn take_slots(inner: &Inner, waits: Vec<Wait>) -> Result<Vec<JobId>> {
+    let (order, mut resumed): (Vec<Uuid>, BTreeSet<Uuid>) = (
+        waits.iter().map(|wait| wait.id).collect(),
+        waits.iter().filter(|wait| wait.resumed).map(|wait| wait.id).collect(),
+    );
+    let requests: Vec<SlotRequest> = waits.into_iter().filter_map(|wait| wait.slot_request).collect();
+    if !requests.is_empty() {
+        resumed.extend(slots::take_slots(inner, &requests).await?);
+    }
+    Ok(order.into_iter().filter(|id| resumed.contains(id)).map(JobId).collect())
 }
 
 /// Resumes jobs that nobody else resumed, page by page, and ends jobs that a crash left running below jobs that ended.
@@ -161,12 +165,12 @@ pub(crate) async fn sweep(inner: &Inner, after: Option<JobId>, limit: usize) -> 
         let slot_given = job_tree::sweep(inner, tree).await?;
         inner.wake_if(slot_given);
     }
-    let last = waits.last().map(|wait| JobId(wait.job.id));
+    let last = waits.last().map(|wait| JobId(wait.id));
     let resumed = if waits.iter().any(Wait::must_end_children) {
-        let order: Vec<Uuid> = waits.iter().map(|wait| wait.job.id).collect();
+        let order: Vec<Uuid> = waits.iter().map(|wait| wait.id).collect();
         resume_in_order(inner, &order).await?
     } else {
-        take_slots(inner, &waits).await?
+        take_slots(inner, waits).await?
     };
     Ok(SweepResult { resumed, last })
 }

@@ -38,7 +38,7 @@ impl PostgresStore {
         check_batch(jobs.len())?;
         enqueue::check(&jobs)?;
         // Adds new lanes outside the transaction, so that other callers need not wait for its end.
-        let lanes = self.inner.lanes.ensure(&self.inner.pool, &jobs).await?;
+        let lanes = self.inner.use_lanes(&jobs).await?;
         self.inner.lower_positions(&jobs);
         let caller = CallerTransaction(transaction);
         let enqueued = enqueue::add_all(&mut &caller, &lanes, self.inner.manual_now(), &jobs).await?;

@@ -28,7 +28,7 @@ impl PostgresStore {
     ) -> Result<Vec<EnqueueResult>, StoreError> {
         check_batch(jobs.len())?;
         enqueue::check(&jobs)?;
-        let lanes = self.inner.lanes.ensure(&self.inner.pool, &jobs).await?;
+        let lanes = self.inner.use_lanes(&jobs).await?;
         self.inner.lower_positions(&jobs);
         let mut caller = CallerTransaction(transaction);
         let enqueued = enqueue::add_all(&mut caller, &lanes, self.inner.manual_now(), &jobs).await?;

@@ -34,7 +34,7 @@ pub(crate) async fn export(inner: &Inner, after: Option<JobId>, limit: usize) ->
         let parameters: [Parameter<'_>; 2] = [(&after, Type::UUID), (&(limit as i64), Type::INT8)];
         let rows = client.run(&EXPORT, &parameters).await?;
         let lanes = inner.lanes_of(&rows).await?;
-        let reads = row::read_all(&rows, &lanes)?;
+        let reads = row::read_all(&rows, lanes)?;
         let count = count_fitting(&rows, &reads)?;
         let ids: Vec<Uuid> = reads[..count].iter().map(|read| read.id.0).collect();
         let mut histories = JobHistories::read(client, &ids).await?;

@@ -22,6 +22,7 @@ static IMPORT_RECORDS: Statement = sql::TRANSFER.statement("import_records");
 static FIND_CONFLICTS: Statement = sql::TRANSFER.statement("find_conflicts");
 static REMOVE_FOR_IMPORT: Statement = sql::TRANSFER.statement("remove_for_import");
 static IMPORT_JOBS: Statement = sql::TRANSFER.statement("import_jobs");
+static CONTINUE_CLAIM_NUMBERS: Statement = sql::TRANSFER.statement("continue_claim_numbers");
 static IMPORT_ATTEMPTS: Statement = sql::TRANSFER.statement("import_attempts");
 static IMPORT_STEPS: Statement = sql::TRANSFER.statement("import_steps");
 static IMPORT_SIGNALS: Statement = sql::TRANSFER.statement("import_signals");
@@ -32,7 +33,7 @@ const ROWS_MAX: usize = 500;
 
 pub(crate) async fn import(inner: &Inner, snapshots: &[JobSnapshot]) -> Result<Vec<ImportResult>> {
     let lanes: Vec<NewJob> = snapshots.iter().map(|snapshot| lane_of(&snapshot.job)).collect();
-    let lanes = inner.lanes.ensure(&inner.pool, &lanes).await?;
+    let lanes = inner.use_lanes(&lanes).await?;
     let importing = inner.pool.transaction(async |client| {
         locks::lock_imports(client).await?;
         let mut imported = Vec::with_capacity(snapshots.len());
@@ -169,7 +170,9 @@ async fn add(client: &Client, lanes: &Lanes, to_add: &[(&JobSnapshot, &StoredJob
     client.run(&REMOVE_FOR_IMPORT, &[(&ids, Type::UUID_ARRAY)]).await?;
     let rows = columns::jobs(&snapshots, lanes)?;
     let added = client.run(&IMPORT_JOBS, &columns::parameters(&rows)).await?;
-    let added: i64 = added.first().ok_or_else(Error::no_row)?.try_get("added")?;
+    let row = added.first().ok_or_else(Error::no_row)?;
+    let (added, last_claim): (i64, i64) = (row.try_get("added")?, row.try_get("last_claim")?);
+    client.run(&CONTINUE_CLAIM_NUMBERS, &[(&last_claim, Type::INT8)]).await?;
     let held = |(snapshot, stored): &(&JobSnapshot, &StoredJob)| {
         let HeldUniqueKey { key, until } = snapshot.unique.clone()?;
         let (tenant, kind) = (snapshot.job.tenant.clone(), snapshot.job.kind.clone());

@@ -24,8 +24,10 @@ impl TestServer {
 
     /// An empty store.
     async fn store(&self, clock: ManualClock) -> PostgresStore {
-        let empty = "TRUNCATE redrive.jobs, redrive.attempts, redrive.counts, redrive.records, redrive.lanes, \
-            redrive.steps, redrive.signals, redrive.uniques, redrive.starts, redrive.closing";
+        let empty = "TRUNCATE redrive.jobs, redrive.ready, redrive.claims, redrive.progress, redrive.waiting, \
+            redrive.ended, redrive.children, redrive.slots, redrive.ordered, redrive.attempts, redrive.counts, \
+            redrive.records, redrive.lanes, redrive.steps, redrive.signals, redrive.uniques, redrive.starts, \
+            redrive.closing";
         self.client.batch_execute(empty).await.expect("the tables are emptied");
         let options = Options::default().with_clock(clock);
         PostgresStore::open(&self.server.address(), options).await.expect("the store opens")

@@ -62,6 +62,13 @@ async fn a_healthy_server_has_no_problems() {
     {
         assert!(findings.iter().any(|finding| finding.check == check), "{check} was not checked");
     }
+    // The check covers every table whose rows change often.
+    let bloat = findings.iter().find(|finding| finding.check == "bloat").expect("seen above");
+    let tables = "SELECT relname FROM pg_class WHERE relnamespace = 'redrive'::regnamespace AND relkind = 'r' \
+        AND relname NOT IN ('lanes', 'records', 'schema')";
+    for table in server.run(tables).lines() {
+        assert!(bloat.evidence.contains(&format!("redrive.{table}: ")), "{table}: {bloat:?}");
+    }
     let notes: Vec<&str> = findings
         .iter()
         .filter(|finding| finding.severity == Severity::Note)
@@ -227,11 +234,10 @@ async fn dead_rows_and_their_cause_are_reported() {
     assert!(finding.evidence.starts_with("redrive.jobs: 0 live rows, 0 dead"), "{finding:?}");
     let remedy = finding.remedy.clone().expect("seen above");
 
-    let job =
-        "INSERT INTO redrive.jobs (id, next_run_at, created_at, began_at, lane, tenant, policy, payload)
-               SELECT gen_random_uuid(), 0, 0, 0, 0, '', 'default@1', '' FROM generate_series(1, 400)";
+    let job = "INSERT INTO redrive.jobs (id, due, created_at, lane, tenant, policy, payload)
+               SELECT gen_random_uuid(), 0, 0, 0, '', 'default@1', '' FROM generate_series(1, 400)";
     server.run(job);
-    server.run("UPDATE redrive.jobs SET attempt = 1 WHERE lane = 0");
+    server.run("UPDATE redrive.jobs SET due = 1 WHERE lane = 0");
     // The server updates its statistics when a session is idle or ends.
     let few = Thresholds { dead_rows_min: 300, index_bytes_min: 1, ..Thresholds::default() };
     let found = findings_with(&server.address(), &few).await;
@@ -263,17 +269,26 @@ async fn disabled_autovacuum_is_critical() {
 async fn a_missing_or_different_index_is_reported_with_the_statement_that_creates_it() {
     let server = server(&[]).await;
     for (harm, severity, what) in [
-        ("DROP INDEX redrive.jobs_due", Severity::Critical, "the index redrive.jobs_due is missing"),
-        ("DROP INDEX redrive.jobs_dead", Severity::Warning, "the index redrive.jobs_dead is missing"),
+        (
+            "ALTER TABLE redrive.ready DROP CONSTRAINT ready_pkey",
+            Severity::Critical,
+            "the index redrive.ready_pkey is missing",
+        ),
+        (
+            "DROP INDEX redrive.waiting_for_slots",
+            Severity::Critical,
+            "the index redrive.waiting_for_slots is missing",
+        ),
+        ("DROP INDEX redrive.ended_dead", Severity::Warning, "the index redrive.ended_dead is missing"),
         (
             "ALTER TABLE redrive.attempts DROP CONSTRAINT attempts_pkey",
             Severity::Critical,
             "the index redrive.attempts_pkey is missing",
         ),
         (
-            "DROP INDEX redrive.jobs_leases; CREATE INDEX jobs_leases ON redrive.jobs (lease_until)",
-            Severity::Critical,
-            "the index redrive.jobs_leases differs from the one that redrive creates",
+            "DROP INDEX redrive.ended_finished; CREATE INDEX ended_finished ON redrive.ended (state, finished_at)",
+            Severity::Warning,
+            "the index redrive.ended_finished differs from the one that redrive creates",
         ),
         (
             "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'redrive.jobs_keys'::regclass",
@@ -407,11 +422,24 @@ async fn a_role_with_few_rights_gets_notes_and_no_failure() {
             found.iter().find(|finding| finding.severity == Severity::Note && finding.what.contains(what));
         note.unwrap_or_else(|| panic!("{what}: {found:#?}"))
     };
-    note("this role may not write jobs");
+    assert!(note("this role may not write jobs").evidence.contains("USAGE on the schema"), "{found:#?}");
     note("this role may not read the schema version");
     let hidden = note("how long other users' transactions");
     assert!(hidden.evidence.contains(&format!("pid {pid}")), "{hidden:?}");
     assert!(!found.iter().any(|finding| finding.what.contains("could not be made")), "{found:#?}");
+
+    // Every table counts, not only the one of the jobs.
+    server.run("GRANT USAGE ON SCHEMA redrive TO watcher");
+    server.run("GRANT ALL ON ALL TABLES IN SCHEMA redrive TO watcher");
+    server.run("REVOKE DELETE ON redrive.ready FROM watcher");
+    let found = findings_with(&address, &soon).await;
+    let note = found.iter().find(|finding| finding.what == "this role may not write jobs");
+    let evidence = &note.unwrap_or_else(|| panic!("{found:#?}")).evidence;
+    assert!(evidence.ends_with(": redrive.claim_numbers, redrive.ready"), "{evidence}");
+    server.run("GRANT DELETE ON redrive.ready TO watcher");
+    server.run("GRANT USAGE ON SEQUENCE redrive.claim_numbers TO watcher");
+    let found = findings_with(&address, &soon).await;
+    assert!(!found.iter().any(|finding| finding.what == "this role may not write jobs"), "{found:#?}");
 
     server.run("GRANT pg_read_all_stats TO watcher");
     the_problem(

@@ -72,9 +72,14 @@ impl Fixture {
         let id = JobId(Uuid::now_v7());
         let parent = parent.id;
         let sql = format!(
-            "BEGIN; UPDATE redrive.jobs SET has_children = true WHERE id = '{parent}';
-             INSERT INTO redrive.jobs (id, lane, next_run_at, began_at, created_at, tenant, policy, payload, parent, branch)
-             SELECT '{id}', lane, 0, 0, 0, '', policy, '', id, 0 FROM redrive.jobs WHERE id = '{parent}'"
+            "BEGIN; SELECT FROM redrive.claims WHERE '{parent}' = ANY (ids) FOR KEY SHARE;
+             INSERT INTO redrive.progress (id, began_at, next_run_at, has_children)
+             SELECT id, due, due, true FROM redrive.jobs WHERE id = '{parent}'
+             ON CONFLICT (id) DO UPDATE SET has_children = true;
+             INSERT INTO redrive.jobs (id, lane, due, created_at, tenant, policy, payload, parent, branch)
+             SELECT '{id}', lane, 0, 0, '', policy, '', id, 0 FROM redrive.jobs WHERE id = '{parent}';
+             INSERT INTO redrive.ready (id, lane, due) SELECT id, lane, due FROM redrive.jobs WHERE id = '{id}';
+             INSERT INTO redrive.children (parent, id, branch) VALUES ('{parent}', '{id}', 0)"
         );
         self.client.batch_execute(&sql).await.expect("added");
         id
@@ -183,7 +188,7 @@ async fn a_growing_tree_that_is_cancelled_keeps_no_live_job() {
         growth.cancelled.store(true, Ordering::SeqCst);
         timeout(TIMEOUT, growers.join_all()).await.expect("the workers end");
         let live =
-            "SELECT count(*) FROM redrive.jobs WHERE state < 4 AND NOT (state = 2 AND cancel_requested)";
+            "SELECT count(*) FROM redrive.all_jobs WHERE state < 4 AND NOT (state = 2 AND cancel_requested)";
         let left = (fixture.server.run(live), fixture.marks());
         assert_eq!(left, ("0".to_owned(), "0".to_owned()), "tree {round}");
         // Running jobs must not add any more children.
@@ -197,7 +202,7 @@ async fn a_growing_tree_that_is_cancelled_keeps_no_live_job() {
             );
         }
         assert_eq!(
-            fixture.server.run("SELECT count(*) FROM redrive.jobs WHERE state < 4"),
+            fixture.server.run("SELECT count(*) FROM redrive.all_jobs WHERE state < 4"),
             "0",
             "tree {round}"
         );
@@ -256,7 +261,9 @@ async fn a_transaction_ends_a_whole_tree_or_nothing() {
         let notified =
             timeout(if commits { TIMEOUT } else { BLOCKED_FOR }, fixture.there.wait_for_cancel(seen)).await;
         assert_eq!((notified.is_ok(), fixture.marks()), (commits, "0".to_owned()));
-        fixture.server.run("DELETE FROM redrive.jobs");
+        fixture.server.run(
+            "TRUNCATE redrive.jobs, redrive.ready, redrive.claims, redrive.progress, redrive.ended, redrive.children",
+        );
     }
 }
 
@@ -272,8 +279,15 @@ async fn a_sweep_finishes_a_cancel_that_crashed_after_its_mark() {
     fixture.here.enqueue(jobs).await.expect("enqueued");
     // Only the first statement of a cancel.
     let now: Option<i64> = None;
-    let first: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&now, Type::INT8), (&7_i64, Type::INT8), (&vec![parent.0], Type::UUID_ARRAY)];
+    let claims: Vec<i64> =
+        vec![fixture.server.run("SELECT claim FROM redrive.claims").parse().expect("one claim")];
+    let first: [(&(dyn ToSql + Sync), Type); 5] = [
+        (&now, Type::INT8),
+        (&7_i64, Type::INT8),
+        (&vec![parent.0], Type::UUID_ARRAY),
+        (&claims, Type::INT8_ARRAY),
+        (&vec![0_i64], Type::INT8_ARRAY),
+    ];
     fixture.client.query_typed(&CANCEL, &first).await.expect("cancelled");
     assert_eq!((fixture.state(child.id).await, fixture.marks()), (State::Pending, "1".to_owned()));
     fixture.there.sweep(None, 10).await.expect("swept");
@@ -302,7 +316,13 @@ async fn a_mark_of_a_redriven_job_ends_nothing() {
     assert_eq!(again.id, child.id, "the child has been due for longer");
     let parent = claim(&fixture.here, 1).await.pop().expect("the job is due");
     settle(&fixture.here, again.lease(), Verdict::Release).await;
-    fixture.server.run(&format!("UPDATE redrive.jobs SET state = 5 WHERE id = '{}'", parent.id));
+    let dead = format!(
+        "INSERT INTO redrive.ended (id, epoch, finished_at, attempt, state) \
+         SELECT id, epoch, 0, 1, 5 FROM redrive.all_jobs WHERE id = '{id}'; \
+         DELETE FROM redrive.claims WHERE '{id}' = ANY (ids)",
+        id = parent.id
+    );
+    fixture.server.run(&dead);
     fixture.server.run(&mark);
     fixture.here.sweep(None, 10).await.expect("swept");
     assert_eq!((fixture.state(child.id).await, fixture.marks()), (State::Cancelled, "0".to_owned()));
@@ -399,7 +419,7 @@ async fn a_parent_whose_fan_out_fails_is_claimed_first_on_every_node() {
         let next =
             if on_the_other { claim_when_quiet(&fixture.there).await } else { claim(&fixture.here, 1).await };
         assert_eq!(next.first().map(|job| job.id), Some(parent.id), "on the other node: {on_the_other}");
-        let live = "SELECT count(*) FROM redrive.jobs WHERE parent IS NOT NULL AND state IN (0, 1, 3)";
+        let live = "SELECT count(*) FROM redrive.all_jobs WHERE parent IS NOT NULL AND state IN (0, 1, 3)";
         assert_eq!(fixture.server.run(live), "0", "children that had not started");
     }
 }

@@ -29,12 +29,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const RUNNING: &str = "SELECT coalesce(sum(jobs) FILTER (WHERE NOT strict), 0)::bigint, \
     coalesce(max(jobs) FILTER (WHERE NOT strict), 0)::bigint, coalesce(sum(jobs) FILTER (WHERE strict), 0)::bigint, \
     coalesce(max(jobs) FILTER (WHERE strict), 0)::bigint FROM \
-    (SELECT strict, count(*) AS jobs FROM redrive.jobs WHERE state = 2 GROUP BY partition, strict) AS keys";
+    (SELECT strict, count(*) AS jobs FROM redrive.all_jobs WHERE state = 2 GROUP BY partition, strict) AS keys";
 
 /// Counts the differences between the table of counts and the rows, in one snapshot.
 const DIFFERENCE: &str = "SELECT count(*) FROM \
     (SELECT lane, state, sum(jobs) AS jobs FROM redrive.counts GROUP BY lane, state HAVING sum(jobs) <> 0) AS kept \
-    FULL JOIN (SELECT lane, state, count(*) AS jobs FROM redrive.jobs GROUP BY lane, state) AS real USING (lane, state) \
+    FULL JOIN (SELECT lane, state, count(*) AS jobs FROM redrive.all_jobs GROUP BY lane, state) AS real USING (lane, state) \
     WHERE kept.jobs IS DISTINCT FROM real.jobs";
 
 /// A server with two nodes.
@@ -315,7 +315,9 @@ async fn limits_that_another_node_sets_or_removes_apply_at_once() {
         assert_eq!(claim_ids(&fixture.there, 9).await, [enqueued[3]]);
         fixture.set_limits(None).await;
         assert_eq!(claim_ids(&fixture.here, 9).await, enqueued[4..]);
-        for job in fixture.server.run("SELECT id || ' ' || epoch FROM redrive.jobs WHERE state = 2").lines() {
+        for job in
+            fixture.server.run("SELECT id || ' ' || epoch FROM redrive.all_jobs WHERE state = 2").lines()
+        {
             let (id, epoch) = job.split_once(' ').expect("two words");
             let lease = redrive_core::Lease {
                 id: JobId(id.parse().expect("an id")),
@@ -353,7 +355,13 @@ async fn a_sweep_gives_a_slot_that_nobody_gave() {
     let fixture = Fixture::open().await;
     let enqueued = fixture.enqueue((0..3).map(|_| fixture.job(Some("a"), Order::Strict)).collect()).await;
     assert_eq!(claim_ids(&fixture.here, 9).await, enqueued[..1]);
-    fixture.server.run(&format!("UPDATE redrive.jobs SET state = 4 WHERE id = '{}'", enqueued[0].0));
+    // A settlement writes this.
+    let settle = format!(
+        "INSERT INTO redrive.ended (id, epoch, finished_at, attempt, state) SELECT id, epoch, 0, 1, 4 FROM redrive.all_jobs WHERE id = '{id}';
+         DELETE FROM redrive.claims; DELETE FROM redrive.slots; DELETE FROM redrive.ordered WHERE id = '{id}'",
+        id = enqueued[0].0
+    );
+    fixture.server.run(&settle);
     assert_eq!(claim_ids(&fixture.here, 9).await, []);
     let swept = fixture.there.sweep(None, 9).await.expect("swept");
     assert_eq!((swept.resumed, swept.last), (vec![enqueued[1]], Some(enqueued[2])));

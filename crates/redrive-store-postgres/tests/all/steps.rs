@@ -169,7 +169,9 @@ async fn a_step_under_a_lost_lease_waits_for_the_reclaim_and_is_rejected() {
         assert_eq!(fixture.get(child.id).await, None, "{content}");
         let untaken = "SELECT count(*) FROM redrive.signals WHERE NOT taken";
         assert_eq!(fixture.server.run(untaken), "1", "{content}");
-        fixture.server.run("TRUNCATE redrive.jobs, redrive.signals");
+        fixture
+            .server
+            .run("TRUNCATE redrive.jobs, redrive.ready, redrive.claims, redrive.progress, redrive.signals");
     }
 }
 
@@ -177,16 +179,23 @@ async fn a_step_under_a_lost_lease_waits_for_the_reclaim_and_is_rejected() {
 async fn reclaim(client: &Client) -> Uuid {
     let (now, kinds): (Option<i64>, Vec<&str>) = (None, vec![]);
     let (held, epochs): (Vec<Uuid>, Vec<i64>) = (vec![], vec![]);
-    let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
+    let seen: Vec<i64> = vec![];
+    let expired: [(&(dyn ToSql + Sync), Type); 4] =
+        [(&now, Type::INT8), (&9_i64, Type::INT8), (&i64::MIN, Type::INT8), (&seen, Type::INT8_ARRAY)];
+    let locked = client.query_typed(&sql::SETTLE.statement("lock_expired"), &expired).await.expect("locked");
+    let claims: Vec<i64> = locked.iter().map(|row| row.get("claim")).collect();
+    let parts: Vec<i64> = locked.iter().map(|row| row.get("part")).collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
         (&now, Type::INT8),
         (&kinds, Type::TEXT_ARRAY),
         (&9_i64, Type::INT8),
-        (&i64::MIN, Type::INT8),
         (&30_000_i64, Type::INT8),
+        (&claims, Type::INT8_ARRAY),
+        (&parts, Type::INT8_ARRAY),
         (&held, Type::UUID_ARRAY),
         (&epochs, Type::INT8_ARRAY),
     ];
-    client.query_typed(&sql::LIFECYCLE.statement("reclaim"), &parameters).await.expect("reclaimed")[0].get(0)
+    client.query_typed(&sql::SETTLE.statement("reclaim"), &parameters).await.expect("reclaimed")[0].get(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,10 +237,19 @@ async fn a_late_resume_does_not_end_the_next_wait() {
     fixture.settle(&parent, Verdict::Wait(Wait::until(none))).await;
     // Another node resumed the job, which now waits for a child that this resume cannot see yet.
     fixture.begin().await;
-    fixture.run("UPDATE redrive.jobs SET epoch = epoch + 1, awaits_branch = 1 WHERE awaits = 1").await;
+    fixture.run("DELETE FROM redrive.waiting").await;
+    fixture.run("UPDATE redrive.progress SET epoch = epoch + 65537").await;
+    let waiting = format!(
+        "INSERT INTO redrive.waiting (id, due, lane, awaits, awaits_branch, awaits_failures) \
+         SELECT id, due, lane, 1, 1, 0 FROM redrive.jobs WHERE id = '{}'",
+        parent.id
+    );
+    fixture.run(&waiting).await;
     let child = format!(
-        "INSERT INTO redrive.jobs (id, lane, next_run_at, began_at, created_at, tenant, policy, payload, parent, branch) \
-         SELECT gen_random_uuid(), lane, 0, 0, 0, '', policy, '', id, 1 FROM redrive.jobs WHERE id = '{}'",
+        "WITH child AS (INSERT INTO redrive.jobs (id, lane, due, created_at, tenant, policy, payload, parent, branch) \
+           SELECT gen_random_uuid(), lane, 0, 0, '', policy, '', id, 1 FROM redrive.jobs WHERE id = '{}' RETURNING *), \
+         ready AS (INSERT INTO redrive.ready (id, lane, due) SELECT id, lane, due FROM child) \
+         INSERT INTO redrive.children (parent, id, branch) SELECT parent, id, branch FROM child",
         parent.id
     );
     fixture.run(&child).await;
@@ -250,7 +268,14 @@ async fn a_cancel_of_a_job_that_succeeds_meanwhile_leaves_its_children() {
     let child = fixture.child(parent, 0);
     fixture.enqueue(child.clone()).await;
     fixture.begin().await;
-    fixture.run("UPDATE redrive.jobs SET state = 4, finished_at = 0 WHERE state = 2").await;
+    // A settlement writes this.
+    fixture.run("SELECT FROM redrive.claims FOR KEY SHARE").await;
+    let ended = format!(
+        "INSERT INTO redrive.ended (id, epoch, finished_at, attempt, state) \
+         SELECT id, epoch, 0, 1, 4 FROM redrive.all_jobs WHERE id = '{parent}'"
+    );
+    fixture.run(&ended).await;
+    fixture.run("DELETE FROM redrive.claims").await;
     let calling = fixture
         .start_blocked(move |store: PostgresStore| async move { store.cancel(vec![parent]).await })
         .await;

@@ -6,6 +6,12 @@ local function plus_one(n)
   return whole((tonumber(n) or 0) + 1)
 end
 
+-- As redrive_core::next_epoch: the low 16 bits count the leases, and stay at their maximum.
+local function next_epoch(epoch)
+  local n = tonumber(epoch) or 0
+  return n % 65536 == 65535 and whole(n + 65536) or plus_one(epoch)
+end
+
 -- Adds a job to the reply: its row before the lease, and the fields that changed and differ between jobs.
 local function add_to_reply(id, flat, attempt, epoch, lease_until)
   local n = #leased
@@ -13,7 +19,7 @@ local function add_to_reply(id, flat, attempt, epoch, lease_until)
 end
 
 local function lease(id, row, flat, worker, claim, span)
-  local attempt, epoch = plus_one(row.attempt), plus_one(row.epoch)
+  local attempt, epoch = plus_one(row.attempt), next_epoch(row.epoch)
   local lease_until = whole(now + (tonumber(row.lease) or tonumber(span)))
   change(id, row, {
     state = '2', attempt = attempt, epoch = epoch, started = NOW, lease_until = lease_until, worker = worker, claim = claim,
@@ -31,7 +37,7 @@ local function lease_without_key(id, lane, worker, claim, span)
     if FIELDS[flat[i]] then row[flat[i]] = flat[i + 1] end
   end
   if row.scope then return false end
-  local attempt, epoch, lease_until = plus_one(row.attempt), plus_one(row.epoch), span
+  local attempt, epoch, lease_until = plus_one(row.attempt), next_epoch(row.epoch), span
   if row.lease then lease_until = whole(now + (tonumber(row.lease) or 0)) end
   call('HSET', P .. 'job:' .. id, 'state', '2', 'attempt', attempt, 'epoch', epoch, 'started', NOW,
     'lease_until', lease_until, 'worker', worker, 'claim', claim)

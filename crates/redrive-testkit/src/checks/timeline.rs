@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redrive_core::{Epoch, JobId, Lease, PolicyRef};
+use redrive_core::{Epoch, JobId, Lease, PolicyRef, lease_count};
 
 use crate::history::{GrantedLease, HistoryEvent, LeaseSource, SettledAttempt};
 
@@ -75,13 +75,27 @@ impl Timeline {
         self.leases.get(&epoch).map(|lease| lease.run)
     }
 
+    /// The lease that follows the lease with this epoch. None if it is unknown.
+    pub(super) fn lease_after(&self, epoch: Epoch) -> Option<&GrantedLease> {
+        let (next, lease) = self.leases.range(epoch + 1..).next()?;
+        (lease_count(*next) == lease_count(epoch) + 1).then_some(lease)
+    }
+
+    /// The lease before the lease with this epoch. None if it is unknown.
+    fn lease_before(&self, epoch: Epoch) -> Option<&GrantedLease> {
+        let (before, lease) = self.leases.range(..epoch).next_back()?;
+        (lease_count(*before) + 1 == lease_count(epoch)).then_some(lease)
+    }
+
     /// The attempt number that a lease must have. None if the lease before it is unknown.
     pub(super) fn expected_attempt(&self, epoch: Epoch) -> Option<u32> {
         let lease = self.leases.get(&epoch)?;
-        let before = match epoch.checked_sub(1).and_then(|before| self.leases.get(&before)) {
-            Some(before) if before.run == lease.run => before.attempt.saturating_sub(self.refund(epoch - 1)),
+        let before = match self.lease_before(epoch) {
+            Some(before) if before.run == lease.run => {
+                before.attempt.saturating_sub(self.refund(before.lease.epoch))
+            }
             Some(_) => 0,
-            None if epoch == 1 => 0,
+            None if lease_count(epoch) == 1 => 0,
             None => return None,
         };
         match lease.source {

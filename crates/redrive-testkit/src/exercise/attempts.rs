@@ -2,7 +2,7 @@
 
 use redrive_core::limits::PAGE_ITEMS_MAX;
 use redrive_core::store::{Cursor, PageRequest};
-use redrive_core::{JobId, Verdict};
+use redrive_core::{JobId, Verdict, lease_count};
 
 use super::chapter;
 use super::fixture::{StoreFixture, job_id, ms, rejected};
@@ -19,9 +19,10 @@ chapter!("attempts":
 async fn shows_the_newest_first(fixture: StoreFixture) {
     let id = enqueue_and_attempt(&fixture, 12).await;
     let page = fixture.store.attempts(id, PageRequest::first(100)).await.expect("attempts");
-    let newest_first: Vec<u64> = (1..=12).rev().collect();
-    assert_eq!(page.items.iter().map(|a| a.epoch).collect::<Vec<_>>(), newest_first);
-    assert_eq!(page.items.iter().map(|a| u64::from(a.entry.attempt)).collect::<Vec<_>>(), newest_first);
+    let newest_first: Vec<u32> = (1..=12).rev().collect();
+    assert!(page.items.is_sorted_by(|newer, older| newer.epoch > older.epoch), "{:?}", page.items);
+    assert_eq!(page.items.iter().map(|a| lease_count(a.epoch)).collect::<Vec<_>>(), newest_first);
+    assert_eq!(page.items.iter().map(|a| a.entry.attempt).collect::<Vec<_>>(), newest_first);
 }
 
 async fn pages_follow_each_other(fixture: StoreFixture) {

@@ -183,7 +183,7 @@ async fn assert_cancelled(fixture: &StoreFixture, job: Job) {
     let expected = Job { state: State::Cancelled, ..ended(fixture, job.clone()) };
     assert_eq!(fixture.job(job.id).await, expected);
     let logged = Attempt {
-        epoch: 1,
+        epoch: job.epoch,
         entry: entry(&Job { attempt: 1, ..job.clone() }, "an outcome"),
         worker: Some(worker("claimer")),
         led_to: State::Cancelled,

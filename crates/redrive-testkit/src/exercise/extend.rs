@@ -5,7 +5,7 @@ use redrive_core::store::{CancelResult, ExtendResult};
 use redrive_core::{Job, Lease, State, Verdict};
 
 use super::chapter;
-use super::fixture::{LEASE, StoreFixture, ids, job_id, ms, only, rejected};
+use super::fixture::{LEASE, StoreFixture, ids, job_id, ms, newer_leases, only, rejected};
 
 chapter!("extend":
     renews_from_now_and_changes_nothing_else,
@@ -90,11 +90,12 @@ async fn a_batch_returns_one_result_per_item(fixture: StoreFixture) {
     let (held, cancelling, lost) =
         (fixture.running().await, fixture.running().await, fixture.running().await);
     fixture.cancel(cancelling.id).await;
-    let stale = Lease { epoch: 7, ..lost.lease() };
-    let batch = vec![cancelling.lease(), stale, held.lease(), held.lease()];
+    let [newer, newest] = newer_leases(lost.lease());
+    let batch = vec![cancelling.lease(), newer, newest, held.lease(), held.lease()];
     let answers = fixture.store.extend(batch, LEASE).await.expect("extend");
     let expected = [
         ExtendResult::CancelRequested,
+        ExtendResult::LeaseLost,
         ExtendResult::LeaseLost,
         ExtendResult::Renewed,
         ExtendResult::Renewed,

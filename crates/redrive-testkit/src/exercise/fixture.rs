@@ -12,8 +12,9 @@ use redrive_core::store::{
     SettleResult, Settlement,
 };
 use redrive_core::{
-    Attempt, AttemptReport, IdempotencyKey, Invalid, Job, JobId, Kind, Lease, NewJob, PolicyName, PolicyRef,
-    Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict, Wait, WaitCondition, WorkerId,
+    Attempt, AttemptReport, Epoch, IdempotencyKey, Invalid, Job, JobId, Kind, LEASE_COUNT_BITS, Lease,
+    NewJob, PolicyName, PolicyRef, Priority, Queue, Reason, State, StoreError, Tenant, Timestamp, Verdict,
+    Wait, WaitCondition, WorkerId,
 };
 use uuid::Builder;
 
@@ -245,6 +246,18 @@ pub(crate) fn only<T: Debug>(mut answers: Vec<T>) -> T {
 
 pub(crate) fn ids(jobs: &[Job]) -> Vec<JobId> {
     jobs.iter().map(|job| job.id).collect()
+}
+
+/// The epoch of `after`, which must be the lease of a job that follows `before`.
+pub(crate) fn next_epoch(before: &Job, after: &Job) -> Epoch {
+    assert!(after.epoch > before.epoch, "the epoch went from {} to {}", before.epoch, after.epoch);
+    assert_eq!(after.lease_count(), before.lease_count() + 1, "{} and {}", before.epoch, after.epoch);
+    after.epoch
+}
+
+/// Leases that the store has not granted, with greater epochs than this one.
+pub(crate) fn newer_leases(lease: Lease) -> [Lease; 2] {
+    [1, 1 << LEASE_COUNT_BITS].map(|more| Lease { epoch: lease.epoch + more, ..lease })
 }
 
 /// The `n`-th id.

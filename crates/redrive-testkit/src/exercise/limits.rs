@@ -2,7 +2,7 @@
 
 use redrive_core::queue_limits::{Limits, QUEUE_LIMITS, Rate};
 use redrive_core::records::Precondition;
-use redrive_core::store::ClaimRequest;
+use redrive_core::store::{ClaimRequest, Settlement};
 use redrive_core::{
     Job, JobId, NewJob, Order, Partition, PartitionKey, Priority, QueueLimits, Reason, State, Verdict,
     WaitCondition,
@@ -28,6 +28,9 @@ chapter!("limits":
     a_dead_job_frees_its_slot,
     strict_order_continues_while_new_jobs_arrive,
     a_sweep_notices_a_raised_limit,
+    a_batch_of_settlements_frees_every_slot,
+    a_batch_of_cancels_frees_every_slot,
+    a_follow_up_and_a_waiting_job_share_one_slot,
     sixteen_claimers_respect_the_limit_of_a_key,
     sixteen_claimers_respect_the_limit_of_a_queue,
 );
@@ -257,6 +260,67 @@ async fn a_sweep_notices_a_raised_limit(fixture: StoreFixture) {
     let swept = fixture.store.sweep(None, 9).await.expect("sweep");
     assert_eq!(swept.resumed, enqueued[1..3]);
     assert_eq!(ids(&fixture.claim(9).await), enqueued[1..3]);
+}
+
+async fn a_batch_of_settlements_frees_every_slot(fixture: StoreFixture) {
+    fixture.set_limits(Limits::default(), slots(4)).await;
+    let enqueued = fixture.enqueue_in(key("a", Order::Any), 9).await;
+    let first = fixture.claim(9).await;
+    assert_eq!(ids(&first), enqueued[..4]);
+    let verdicts = [
+        Verdict::Complete(None),
+        Verdict::Retry(ms(100_000)),
+        Verdict::DeadLetter(Reason::NotRetryable),
+        Verdict::Snooze(ms(0)),
+    ];
+    let settlements = first.iter().zip(verdicts).map(|(job, verdict)| Settlement::new(job.lease(), verdict));
+    fixture.store.settle(settlements.collect()).await.expect("settled");
+    // The job that is due again at once has a slot before the jobs that wait for one.
+    let second = fixture.claim(9).await;
+    let mut expected = vec![enqueued[3]];
+    expected.extend(&enqueued[4..7]);
+    assert_eq!(sorted_ids(&second), expected);
+    assert_eq!(fixture.claim(9).await, [], "four jobs run");
+}
+
+async fn a_batch_of_cancels_frees_every_slot(fixture: StoreFixture) {
+    let strict = fixture.enqueue_in(key("a", Order::Strict), 4).await;
+    fixture.set_limits(Limits::default(), slots(2)).await;
+    let any = fixture.enqueue_in(key("b", Order::Any), 5).await;
+    let running = fixture.claim(9).await;
+    assert_eq!(sorted_ids(&running), [strict[0], any[0], any[1]]);
+    let first = running.iter().find(|job| job.id == strict[0]).expect("it runs");
+    fixture.settle(first.lease(), Verdict::Retry(ms(100_000))).await;
+    assert_eq!(fixture.claim(9).await, []);
+    fixture.store.cancel(vec![strict[0], strict[1], any[2]]).await.expect("cancelled");
+    assert_eq!(ids(&fixture.claim(9).await), [strict[2]], "the first that is left, and no slot of b is free");
+    for job in running.iter().filter(|job| job.id != strict[0]) {
+        fixture.complete(job).await;
+    }
+    assert_eq!(ids(&fixture.claim(9).await), any[3..]);
+}
+
+async fn a_follow_up_and_a_waiting_job_share_one_slot(fixture: StoreFixture) {
+    fixture.set_limits(Limits::default(), slots(1)).await;
+    let enqueued = fixture.enqueue_in(key("a", Order::Any), 2).await;
+    let first = only(fixture.claim(9).await);
+    let follow_up = NewJob { partition: key("a", Order::Any), ..fixture.new_job() };
+    let mut left = vec![enqueued[1], follow_up.id];
+    let done = Settlement::new(first.lease(), Verdict::Complete(None));
+    let settlement = Settlement { follow_ups: vec![follow_up], ..done };
+    fixture.store.settle(vec![settlement]).await.expect("settled");
+    while !left.is_empty() {
+        let next = only(fixture.claim(9).await);
+        assert!(left.contains(&next.id), "{:?}", next.id);
+        left.retain(|id| *id != next.id);
+        fixture.complete(&next).await;
+    }
+}
+
+fn sorted_ids(jobs: &[Job]) -> Vec<JobId> {
+    let mut ids = ids(jobs);
+    ids.sort();
+    ids
 }
 
 /// Makes one claim in each of sixteen concurrent tasks, and counts the claimed jobs.

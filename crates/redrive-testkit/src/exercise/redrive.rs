@@ -2,10 +2,10 @@
 
 use redrive_core::limits::BATCH_ITEMS_MAX;
 use redrive_core::store::{RedriveResult, Settlement};
-use redrive_core::{Job, Reason, State, Verdict};
+use redrive_core::{Job, Reason, State, Verdict, lease_count};
 
 use super::chapter;
-use super::fixture::{StoreFixture, concurrently, ids, job_id, ms, only, rejected, settlement};
+use super::fixture::{StoreFixture, concurrently, ids, job_id, ms, next_epoch, only, rejected, settlement};
 
 chapter!("redrive":
     gives_a_dead_job_a_new_run,
@@ -52,7 +52,8 @@ async fn makes_it_due_at_once(fixture: StoreFixture) {
     fixture.redrive(dead.id).await;
     let claimed = fixture.claim(10).await;
     assert_eq!(ids(&claimed), [dead.id]);
-    assert_eq!((claimed[0].run, claimed[0].attempt, claimed[0].epoch), (2, 1, 2));
+    let epoch = next_epoch(&dead, &claimed[0]);
+    assert_eq!((claimed[0].run, claimed[0].attempt, claimed[0].epoch), (2, 1, epoch));
 }
 
 async fn redrives_only_dead_jobs(fixture: StoreFixture) {
@@ -95,7 +96,9 @@ async fn the_log_keeps_the_earlier_runs(fixture: StoreFixture) {
     }
     fixture.claim_and_settle(id, Verdict::Complete(None)).await;
     let log = fixture.log(id).await;
-    let numbers: Vec<_> = log.iter().map(|a| (a.epoch, a.entry.run, a.entry.attempt, a.led_to)).collect();
+    assert!(log.is_sorted_by(|older, newer| older.epoch < newer.epoch), "{log:?}");
+    let numbers: Vec<_> =
+        log.iter().map(|a| (lease_count(a.epoch), a.entry.run, a.entry.attempt, a.led_to)).collect();
     let expected = [
         (1, 1, 1, State::Retrying),
         (2, 1, 2, State::Dead),

@@ -155,7 +155,7 @@ async fn happens_once(fixture: StoreFixture) {
         async move { only(store.resume(vec![parent]).await.expect("resume")) }
     });
     assert_eq!(answers.await.into_iter().filter(|resumed| *resumed).count(), 1);
-    assert_eq!(fixture.claim_own(parent).await.epoch, 2);
+    assert_eq!(fixture.claim_own(parent).await.lease_count(), 2);
     assert!(!fixture.resume_job(parent).await);
 }
 

@@ -5,7 +5,7 @@ use redrive_core::steps::{ForgetResult, NewStep, RememberResult, Step, StepKind}
 use redrive_core::{Lease, NewJob, Parent, State, StepName, Verdict};
 
 use super::chapter;
-use super::fixture::{LEASE, StoreFixture, concurrently, job_id, ms, only, rejected};
+use super::fixture::{LEASE, StoreFixture, concurrently, job_id, ms, newer_leases, only, rejected};
 
 chapter!("steps":
     are_recalled_in_their_order,
@@ -70,7 +70,8 @@ async fn are_not_remembered_under_a_lost_lease(fixture: StoreFixture) {
     let new = only(fixture.reclaim(1).await).lease();
     assert_eq!(fixture.remember(old, step(0, b"late")).await, RememberResult::LeaseLost);
     fixture.settle(new, Verdict::Retry(ms(0))).await;
-    for lease in [new, Lease { epoch: new.epoch + 1, ..new }, Lease { id: job_id(99), epoch: 1 }] {
+    let [newer, newest] = newer_leases(new);
+    for lease in [new, newer, newest, Lease { id: job_id(99), epoch: 1 }] {
         assert_eq!(fixture.remember(lease, step(0, b"unheld")).await, RememberResult::LeaseLost);
     }
     assert_eq!(fixture.recall(new).await, []);

@@ -7,7 +7,7 @@ use redrive_core::store::{SettleResult, Settlement};
 use redrive_core::{Attempt, Job, Reason, State, Verdict, WaitCondition};
 
 use super::chapter;
-use super::fixture::{StoreFixture, claim_request, entry, ids, ms, settlement, wait, worker};
+use super::fixture::{StoreFixture, claim_request, entry, ids, ms, next_epoch, settlement, wait, worker};
 
 chapter!("settle":
     complete_ends_the_job_with_its_output,
@@ -107,7 +107,7 @@ async fn snoozes_add_up(fixture: StoreFixture) {
     fixture.settle(first.lease(), Verdict::Snooze(ms(300))).await;
     fixture.clock.advance(ms(300));
     let second = fixture.claim_own(first.id).await;
-    assert_eq!((second.attempt, second.epoch), (1, 2));
+    assert_eq!((second.attempt, second.epoch), (1, next_epoch(&first, &second)));
     fixture.settle(second.lease(), Verdict::Snooze(ms(500))).await;
     let job = fixture.job(first.id).await;
     assert_eq!((job.attempt, job.began_at), (0, first.began_at.after(ms(800))));
@@ -119,7 +119,7 @@ async fn release_refunds_the_attempt_and_makes_the_job_due(fixture: StoreFixture
     settled.assert_row(&fixture, row).await;
     settled.assert_log(&fixture, State::Pending, Some(Duration::ZERO)).await;
     let again = fixture.claim_by(claim_request(1)).await.jobs;
-    assert_eq!((again[0].attempt, again[0].epoch), (1, 2));
+    assert_eq!((again[0].attempt, again[0].epoch), (1, next_epoch(&settled.job, &again[0])));
 }
 
 async fn wait_refunds_the_attempt_and_lets_the_job_wait(fixture: StoreFixture) {
@@ -215,7 +215,7 @@ impl SettledJob {
 
     async fn assert_log(&self, fixture: &StoreFixture, led_to: State, wait: Option<Duration>) {
         let expected = Attempt {
-            epoch: 1,
+            epoch: self.job.epoch,
             entry: entry(&self.job, "an outcome"),
             worker: Some(worker("claimer")),
             led_to,

@@ -8,7 +8,10 @@ use redrive_core::lifecycle::Event;
 use redrive_core::queue_limits::QUEUE_LIMITS;
 use redrive_core::records::{EVERY_QUEUE, PAUSED};
 use redrive_core::store::{ClaimRequest, ClaimedJobs, ReclaimRequest, check_batch};
-use redrive_core::{Invalid, Job, JobId, Kind, Priority, Queue, Timestamp, WaitCondition};
+use redrive_core::{
+    Epoch, Invalid, Job, JobId, Kind, LEASE_COUNT_BITS, LEASE_COUNT_MAX, Priority, Queue, Timestamp,
+    WaitCondition, lease_count, next_epoch,
+};
 use uuid::Uuid;
 
 use super::{ClaimableJobs, Model, advance};
@@ -17,6 +20,7 @@ impl Model {
     /// See [`redrive_core::Store::claim`].
     pub fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<ClaimedJobs, Invalid> {
         check_batch(request.limit)?;
+        self.count_claim();
         let mut jobs = Vec::new();
         for id in self.due(request, now) {
             if jobs.len() == request.limit {
@@ -39,17 +43,28 @@ impl Model {
     fn lease(&mut self, id: JobId, request: &ClaimRequest, now: Timestamp) -> Job {
         let job = self.rows[&id].job.clone();
         self.record_start(&job, now);
+        let epoch = self.epoch_after(job.epoch);
         self.change(id, |row| {
             let job = &mut row.job;
             advance(job, Event::Claim);
             job.awaits = None;
             job.attempt += 1;
-            job.epoch += 1;
+            job.epoch = epoch;
             job.started_at = Some(now);
             job.lease_until = Some(now.after(job.lease.unwrap_or(request.lease)));
             job.worker = Some(request.worker.clone());
             job.clone()
         })
+    }
+
+    fn count_claim(&mut self) {
+        self.claims = self.claims.map(|claims| claims + 1);
+    }
+
+    /// The epoch of the next lease of a job with this epoch.
+    fn epoch_after(&self, epoch: Epoch) -> Epoch {
+        let count = (lease_count(epoch) + 1).min(LEASE_COUNT_MAX);
+        self.claims.map_or(next_epoch(epoch), |claims| (claims << LEASE_COUNT_BITS) | u64::from(count))
     }
 
     /// The due jobs that the request selects, in order. Without limits and partitions, no more than the claim can take.
@@ -120,6 +135,7 @@ impl Model {
     /// See [`redrive_core::Store::reclaim`].
     pub fn reclaim(&mut self, request: &ReclaimRequest, now: Timestamp) -> Result<ClaimedJobs, Invalid> {
         check_batch(request.limit)?;
+        self.count_claim();
         let expired: Vec<JobId> = self
             .leases
             .iter()
@@ -139,10 +155,11 @@ impl Model {
     }
 
     fn take_over(&mut self, id: JobId, request: &ReclaimRequest, now: Timestamp) -> Job {
+        let epoch = self.epoch_after(self.rows[&id].job.epoch);
         self.change(id, |row| {
             let job = &mut row.job;
             advance(job, Event::Reclaim);
-            job.epoch += 1;
+            job.epoch = epoch;
             job.lease_until = Some(now.after(request.lease));
             job.clone()
         })

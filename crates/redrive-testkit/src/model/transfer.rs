@@ -5,7 +5,7 @@ use redrive_core::transfer::{
     BEING_FILLED, EXPORT_BYTES_MAX, ExportPage, HeldUniqueKey, ImportResult, JobSnapshot, RecordSnapshot,
     ReservedKey, SEALED,
 };
-use redrive_core::{Invalid, Job, JobId, Kind, Tenant, Timestamp, UniqueKey};
+use redrive_core::{Invalid, Job, JobId, Kind, LEASE_COUNT_BITS, Tenant, Timestamp, UniqueKey};
 
 use super::{Holder, Model, Row, key_of, records};
 
@@ -129,6 +129,8 @@ impl Model {
         if let Some(other) = self.conflicting_job(&snapshot, now) {
             return ImportResult::Conflict(other);
         }
+        // The next claim gets a greater number, so that the epoch of the job only grows.
+        self.claims = self.claims.map(|claims| claims.max(snapshot.job.epoch >> LEASE_COUNT_BITS));
         self.remove(id, now);
         self.uniques.retain(|_, holder| holder.job != id);
         let JobSnapshot { job, fingerprint, unique, log, steps, signals } = snapshot;

@@ -14,7 +14,7 @@ use crate::history::{History, HistoryEvent};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JobScript {
     failure: ScriptedFailure,
-    /// The last epoch under which it fails.
+    /// The number of leases under which it fails.
     until: u64,
     /// How long it works, waits or snoozes.
     span: Duration,
@@ -76,7 +76,7 @@ impl JobScript {
         let Some(script) = Self::from_payload(&cx.job.payload) else {
             return Outcome::reject("the script cannot be read");
         };
-        if cx.job.epoch > script.until {
+        if u64::from(cx.job.lease_count()) > script.until {
             sleep(script.span.min(Duration::from_secs(5))).await;
             return Outcome::Done(Some(cx.job.payload.clone()));
         }

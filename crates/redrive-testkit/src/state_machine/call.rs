@@ -120,6 +120,30 @@ impl ModelRun {
 }
 
 impl Call {
+    /// The calls that the model and a store must answer alike. Which jobs of a batch get free slots is not promised, so a batch with
+    /// several partition keys becomes one call for each item. What is promised for batches is in the chapter on limits.
+    pub(super) fn split_by_partition(&self, model: &Model) -> Vec<Self> {
+        let has_partition = |id: &JobId| model.job(*id).is_some_and(|job| job.partition.is_some());
+        let has_several = |ids: &mut dyn Iterator<Item = JobId>| ids.filter(has_partition).count() > 1;
+        match self {
+            Self::Settle(settlements)
+                if has_several(&mut settlements.iter().map(|settlement| settlement.lease.id)) =>
+            {
+                settlements.iter().map(|settlement| Self::Settle(vec![settlement.clone()])).collect()
+            }
+            Self::Cancel(ids) if has_several(&mut ids.iter().copied()) => {
+                ids.iter().map(|id| Self::Cancel(vec![*id])).collect()
+            }
+            Self::Resume(ids) if has_several(&mut ids.iter().copied()) => {
+                ids.iter().map(|id| Self::Resume(vec![*id])).collect()
+            }
+            Self::Sweep(after, _) if has_several(&mut model.jobs().map(|job| job.id)) => {
+                vec![Self::Sweep(*after, 1)]
+            }
+            _ => vec![self.clone()],
+        }
+    }
+
     fn on_model(&self, model: &mut Model, now: Timestamp) -> Result<Answer, Invalid> {
         Ok(match self.clone() {
             Self::Enqueue(jobs) => Answer::Enqueued(model.enqueue(jobs, now)?),

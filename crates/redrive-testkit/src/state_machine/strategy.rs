@@ -196,7 +196,9 @@ fn reclaim(leases: Vec<Lease>) -> impl Strategy<Value = ReclaimRequest> {
 
 fn settlement(leases: Vec<Lease>, now: Timestamp) -> impl Strategy<Value = Settlement> {
     let error = option::of(name(["boom", "bang 🦀"]).prop_map(str::to_owned));
-    let follow_ups = prop_oneof![5 => Just(Vec::new()), 1 => vec_of(new_job(now), 2)];
+    // Whether a follow-up or a waiting job gets the slot of the settled job is not promised.
+    let follow_up = new_job(now).prop_map(|job| NewJob { partition: None, ..job });
+    let follow_ups = prop_oneof![5 => Just(Vec::new()), 1 => vec_of(follow_up, 2)];
     let status = option::weighted(0.3, select(vec![200, 503]));
     (select(leases), verdict(), error, status, option::of(entry(now)), follow_ups).prop_map(
         |(lease, verdict, error, status, entry, follow_ups)| Settlement {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use redrive_core::policy::presets;
 use redrive_core::store::Backend;
 use redrive_core::{
-    Job, JobId, Kind, Lease, NewJob, PolicyRef, Priority, Queue, State, Store, Tenant, Timestamp, WorkerId,
-    catalog,
+    Epoch, Job, JobId, Kind, LEASE_COUNT_BITS, Lease, NewJob, PolicyRef, Priority, Queue, State, Store,
+    Tenant, Timestamp, WorkerId, catalog, lease_count,
 };
 use redrive_testkit::checks::{
     ATTEMPTS_BOUNDED, FinalState, NO_WEDGE, NOTHING_LOST, ONE_OUTCOME, STALE_SHUT_OUT, check_all, violations,
@@ -55,6 +55,13 @@ fn lost_answers_are_no_violation() {
         HistoryEvent::Acknowledged(ID),
     ];
     check(life, &end([row(State::Succeeded, 1, 4)]), &[]);
+    // The claim between the settlement and the reclaim was not recorded.
+    let life = [
+        leased(1, LeaseSource::Claim, 1, 1),
+        settled(1, State::Retrying),
+        leased(3, LeaseSource::Reclaim, 1, 2),
+    ];
+    check(life, &end([row(State::Succeeded, 1, 3)]), &[]);
 }
 
 #[test]
@@ -123,6 +130,10 @@ fn stale_shut_out_notices_a_write_under_an_old_epoch() {
     check(twice, &done(1), &[STALE_SHUT_OUT]);
     check([settled(1, State::Retrying)], &done(1), &[STALE_SHUT_OUT]);
     check([claim], &done(0), &[STALE_SHUT_OUT]);
+    let first = (1 << LEASE_COUNT_BITS) | 1;
+    let second = (2 << LEASE_COUNT_BITS) | 1;
+    let same_count = [leased(first, LeaseSource::Claim, 1, 1), leased(second, LeaseSource::Claim, 2, 1)];
+    check(same_count, &done(second), &[STALE_SHUT_OUT]);
 }
 
 #[test]
@@ -167,8 +178,40 @@ async fn the_final_state_has_all_content() {
     check_all(&history, &end, WAIT_MAX).unwrap();
 }
 
-/// Asserts that the events and the final state violate exactly these checks.
+/// Asserts that the events and the final state violate exactly these checks, however the store numbers its epochs.
 fn check(events: impl IntoIterator<Item = HistoryEvent>, end: &FinalState, broken: &[&str]) {
+    let events: Vec<HistoryEvent> = events.into_iter().collect();
+    check_history(events.clone(), end, broken);
+    let mut end = end.clone();
+    end.jobs.values_mut().for_each(|job| job.epoch = add_claim_number(job.epoch));
+    for log in end.logs.values_mut() {
+        *log = log.iter().copied().map(add_claim_number).collect();
+    }
+    check_history(events.into_iter().map(with_claim_number), &end, broken);
+}
+
+/// The epoch of a store that puts the number of the claim above the count of leases.
+fn add_claim_number(epoch: Epoch) -> Epoch {
+    if epoch == 0 { 0 } else { ((7 + 3 * epoch) << LEASE_COUNT_BITS) | u64::from(lease_count(epoch)) }
+}
+
+fn with_claim_number(mut event: HistoryEvent) -> HistoryEvent {
+    let lease = match &mut event {
+        HistoryEvent::Leased(leased) => &mut leased.lease,
+        HistoryEvent::Settled(settled) => &mut settled.lease,
+        HistoryEvent::Started(lease) | HistoryEvent::LeaseLost(lease) => lease,
+        HistoryEvent::Acknowledged(_)
+        | HistoryEvent::Cancelled(_)
+        | HistoryEvent::CancelRequested(_)
+        | HistoryEvent::Redriven(_)
+        | HistoryEvent::Discarded(_)
+        | HistoryEvent::Pruned(_) => return event,
+    };
+    lease.epoch = add_claim_number(lease.epoch);
+    event
+}
+
+fn check_history(events: impl IntoIterator<Item = HistoryEvent>, end: &FinalState, broken: &[&str]) {
     let history = history(events);
     let found: Vec<&str> =
         violations(&history, end, WAIT_MAX).iter().map(|violation| violation.check).collect();

@@ -56,7 +56,7 @@ impl History {
         determinism: Determinism,
     ) -> Result<Self, StoreError> {
         let mut progress = ReplayProgress::default();
-        if let Some(store) = attempt.store().filter(|_| attempt.job.epoch > 1) {
+        if let Some(store) = attempt.store().filter(|_| attempt.job.lease_count() > 1) {
             let mut from = 0;
             loop {
                 let page = store.recall(attempt.job.id, from, PAGE_ITEMS_MAX).await?;

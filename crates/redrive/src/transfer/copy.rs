@@ -114,8 +114,11 @@ impl StoreMove {
         for snapshot in snapshots {
             match target.get(&snapshot.job.id) {
                 Some(copy) if *copy == snapshot => pass.add_equal(&snapshot),
-                // It has run at the target, so the older copy must not replace it.
-                Some(newer) if newer.job.epoch > snapshot.job.epoch => pass.ahead.push(snapshot.job.id),
+                // It has run at the target, so the older copy must not replace it. Epochs of two stores are not comparable,
+                // but the numbers of leases are.
+                Some(newer) if newer.job.lease_count() > snapshot.job.lease_count() => {
+                    pass.ahead.push(snapshot.job.id)
+                }
                 Some(_) | None => differing.push(snapshot),
             }
         }

@@ -78,7 +78,7 @@ async fn run_script(cx: Context) -> Outcome {
         b"fail" => Outcome::fail("always fails"),
         b"flaky" if cx.job.attempt < ATTEMPTS => Outcome::fail("fails until the last attempt"),
         b"hang" if cx.job.attempt == 1 => std::future::pending().await,
-        b"snooze" if cx.job.epoch < 3 => Outcome::Snooze(Duration::from_millis(10)),
+        b"snooze" if cx.job.lease_count() < 3 => Outcome::Snooze(Duration::from_millis(10)),
         script => {
             if let Some(ms) = script.strip_prefix(b"take ") {
                 let ms = std::str::from_utf8(ms).ok().and_then(|ms| ms.parse().ok());

@@ -140,14 +140,18 @@ async fn a_parent_that_dies_during_its_fan_out_ends_its_children(redrive: Redriv
 
 async fn detached_children_outlive_their_parent(redrive: Redrive) {
     let id = enqueue(&redrive).await;
-    let worker = worker_without_heartbeat(&redrive).on(|_: Top, cx: Context| async move {
-        let children = cx.fan_out(leaves(3)).detach().each(|leaf| leaf.delay(3_600_000 * MS));
-        let refused = cx.step("refused", || async {
-            tokio::time::sleep(20 * MS).await;
-            Err::<(), _>(JobError::reject("refused"))
-        });
-        tokio::try_join!(std::future::IntoFuture::into_future(children), refused)?;
-        Ok(())
+    let store = redrive.clone();
+    let worker = worker_without_heartbeat(&redrive).on(move |_: Top, cx: Context| {
+        let store = store.clone();
+        async move {
+            let children = cx.fan_out(leaves(3)).detach().each(|leaf| leaf.delay(3_600_000 * MS));
+            let refused = cx.step("refused", || async {
+                eventually("the children are stored", || async { live(&store).await == 4 }).await;
+                Err::<(), _>(JobError::reject("refused"))
+            });
+            tokio::try_join!(std::future::IntoFuture::into_future(children), refused)?;
+            Ok(())
+        }
     });
     work(&redrive, worker, &[id]).await;
     assert_eq!(live(&redrive).await, 3);

@@ -41,7 +41,7 @@ async fn a_sleep_occupies_no_worker_and_costs_no_attempt() {
     assert!(took >= 1_500 * MS && took < 3_000 * MS, "the sleeps follow each other: {took:?}");
     for id in ids {
         assert_eq!(output(&redrive, id).await, "\"attempt 1\"");
-        assert_eq!(job(&redrive, id).await.epoch, 3);
+        assert_eq!(job(&redrive, id).await.lease_count(), 3);
     }
 }
 
@@ -181,7 +181,7 @@ fn sum(results: Vec<Result<u32, ChildError>>) -> u64 {
 async fn children_return_results_in_order_and_their_parent_resumes_once() {
     let (_, parent) = fan_out(2_500, 0, JoinMode::FailFast).await;
     assert_eq!(parent.output.as_deref(), Some(&b"\"3126250\""[..]), "{:?}", parent.last_error);
-    assert_eq!((parent.epoch, parent.attempt), (2, 1));
+    assert_eq!((parent.lease_count(), parent.attempt), (2, 1));
 }
 
 #[tokio::test]

@@ -174,7 +174,11 @@ async fn check_reclaim_by_other_node(
     tokio::time::sleep(LEASE * 2).await;
     assert_eq!(nodes[gone].kill(), None, "the node had ended before");
     let orphan = read(store, id).await;
-    assert_eq!((orphan.epoch, orphan.worker), (1, WorkerId::new(name).ok()), "the job was reclaimed early");
+    assert_eq!(
+        (orphan.lease_count(), orphan.worker),
+        (1, WorkerId::new(name).ok()),
+        "the job was reclaimed early"
+    );
     let lease_end = orphan.lease_until.expect("the job is running");
     fixture.wait_until_ended(store).await;
     let log = attempts(store, id).await;

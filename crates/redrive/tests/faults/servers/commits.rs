@@ -14,7 +14,7 @@ use crate::{runner, workload};
 
 /// Texts by which the proxy recognises statements. Each occurs only in statements of its kind.
 const ENQUEUE: &[u8] = b"INSERT INTO redrive.jobs";
-const CLAIM: &[u8] = b"attempt = attempt + 1";
+const CLAIM: &[u8] = b"lanes_of_claim AS MATERIALIZED";
 const SETTLE: &[u8] = b"INSERT INTO redrive.attempts";
 
 /// Cuts a connection at the next statement of a kind.
@@ -129,7 +129,7 @@ impl<'a> Cuts<'a> {
         self.cut(cut, CLAIM, self.claim("claimed")).await;
         let job = self.job(id).await;
         let expected = if cut.done { (State::Running, 1, 1) } else { (State::Pending, 0, 0) };
-        assert_eq!((job.state, job.epoch, job.attempt), expected);
+        assert_eq!((job.state, job.lease_count(), job.attempt), expected);
         workload::drain(self.store.clone(), self.history.clone()).await;
         self.check_ended_once(id, 1 + u32::from(cut.done)).await;
     }

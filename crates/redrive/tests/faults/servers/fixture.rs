@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redrive::Redrive;
 use redrive_core::store::Settlement;
 use redrive_core::{
-    AttemptReport, Clock as _, Job, Lease, PolicyRef, State, Store, Timestamp, Verdict, catalog,
+    AttemptReport, Clock as _, Job, Lease, PolicyRef, State, Store, Timestamp, Verdict, catalog, lease_count,
 };
 use redrive_store_postgres::PostgresStore;
 use redrive_store_sqlite::SystemClock;
@@ -178,10 +178,13 @@ pub(crate) fn check_orphans(
     lease: Duration,
 ) -> String {
     let all = history.all();
-    let before = |wanted: Lease| {
-        let wanted = Lease { epoch: wanted.epoch - 1, ..wanted };
+    let is_before = |lease: Lease, next: Lease| {
+        lease.id == next.id && lease_count(lease.epoch) + 1 == lease_count(next.epoch)
+    };
+    let before = |taken: Lease| {
         all.iter().any(|(at, event)| {
-            *at <= stopped_at && matches!(event, HistoryEvent::Leased(leased) if leased.lease == wanted)
+            *at <= stopped_at
+                && matches!(event, HistoryEvent::Leased(leased) if is_before(leased.lease, taken))
         })
     };
     let orphans = all.iter().filter_map(|(at, event)| match event {

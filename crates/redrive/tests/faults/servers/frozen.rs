@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{State, Store};
+use redrive_core::{State, Store, lease_count};
 use redrive_testkit::history::HistoryEvent;
 
 use super::fixture::{self, Fixture};
@@ -37,7 +37,7 @@ pub(crate) fn frozen_for_three_leases() {
     frozen.signal("CONT");
     runtime.block_on(async {
         let shut_out =
-            |event: &HistoryEvent| matches!(event, HistoryEvent::LeaseLost(lease) if lease.epoch == 1);
+            |event: &HistoryEvent| matches!(event, HistoryEvent::LeaseLost(lease) if lease_count(lease.epoch) == 1);
         fixture.wait_for_events("a late settlement is rejected", 1, shut_out).await;
         fixture.wait_until_ended(&store).await;
         // The late node sends its remaining calls within a heartbeat.

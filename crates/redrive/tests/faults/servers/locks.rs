@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use redrive_core::store::{ClaimRequest, SettleResult, Settlement};
-use redrive_core::{Job, JobId, State, Store, StoreError, WorkerId};
+use redrive_core::{Job, JobId, NewJob, State, Store, StoreError, WorkerId};
 use redrive_testkit::RecordingStore;
 use redrive_testkit::history::HistoryEvent;
 use tokio_postgres::Client;
@@ -24,7 +24,7 @@ pub(crate) fn settlements_survive_a_deadlock() {
         let fixture = Fixture::open(&[]).await;
         let (store, _) = fixture.local("bare").await;
         let jobs = claim_two_jobs(&store).await;
-        let session = lock_row(&fixture, jobs[1].id).await;
+        let session = lock_claim(&fixture, jobs[1].id).await;
         let (error, ()) =
             tokio::join!(store.settle(settlements(&jobs)), cause_deadlock(&fixture, &session, jobs[0].id));
         assert!(matches!(error, Err(StoreError::Busy(_))), "{error:?}");
@@ -33,7 +33,7 @@ pub(crate) fn settlements_survive_a_deadlock() {
         assert_eq!(settled, [SettleResult::Applied(State::Succeeded); 2]);
 
         let worked = work_on(&fixture, async |[first, second]| {
-            let session = lock_row(&fixture, second).await;
+            let session = lock_claim(&fixture, second).await;
             cause_deadlock(&fixture, &session, first).await;
         });
         worked.await;
@@ -53,7 +53,7 @@ pub(crate) fn settlements_survive_a_lock_timeout() {
             let seen = || fixture.server.log().matches(message).count();
             let (store, _) = fixture.local("bare").await;
             let jobs = claim_two_jobs(&store).await;
-            let session = lock_row(&fixture, jobs[0].id).await;
+            let session = lock_claim(&fixture, jobs[0].id).await;
             let error = store.settle(settlements(&jobs)).await.expect_err("the lock blocks the settlement");
             assert!(matches!(error, StoreError::Busy(_)), "{error:?}");
             assert_eq!(seen(), 1, "{limit}");
@@ -61,7 +61,7 @@ pub(crate) fn settlements_survive_a_lock_timeout() {
             store.settle(settlements(&jobs)).await.expect("no lock blocks the settlement");
 
             let worked = work_on(&fixture, async |[first, _]| {
-                let session = lock_row(&fixture, first).await;
+                let session = lock_claim(&fixture, first).await;
                 let began = Instant::now();
                 while seen() < 2 {
                     assert!(began.elapsed() < TIMEOUT, "the worker had no {limit}");
@@ -74,12 +74,14 @@ pub(crate) fn settlements_survive_a_lock_timeout() {
     });
 }
 
-/// Lets a worker run two jobs that end at the same moment, and calls `disturb` before that moment. Each must have
-/// ended with its first attempt.
+/// Lets a worker run two jobs that end at the same moment, and calls `disturb` before that moment, with the jobs in the order in
+/// which a settlement locks their claims. Each must have ended with its first attempt.
 async fn work_on(fixture: &Fixture, disturb: impl AsyncFnOnce([JobId; 2])) {
     let (store, history) = fixture.local("worker").await;
     let policy = fixture::policy(&store).await;
-    let jobs = [(); 2].map(|()| workload::job(&policy, "take 700"));
+    let [first, second] = [(); 2].map(|()| workload::job(&policy, "take 700"));
+    // Jobs with different leases are in different claims.
+    let jobs = [first, NewJob { lease: Some(2 * TIMEOUT), ..second }];
     let ids = [jobs[0].id, jobs[1].id];
     store.enqueue(jobs.to_vec()).await.expect("enqueued");
     let stop = CancellationToken::new();
@@ -92,7 +94,11 @@ async fn work_on(fixture: &Fixture, disturb: impl AsyncFnOnce([JobId; 2])) {
             |event| matches!(event, HistoryEvent::Started(lease) if ids.contains(&lease.id)),
         )
         .await;
-    disturb(ids).await;
+    let running = store.get(ids.to_vec()).await.expect("read");
+    let mut running: Vec<Job> = running.into_iter().flatten().collect();
+    running.sort_by_key(|job| job.epoch);
+    assert_ne!(running[0].epoch, running[1].epoch, "one claim has both jobs");
+    disturb([running[0].id, running[1].id]).await;
     fixture.wait_until_ended(&store).await;
     stop.cancel();
     let summary = working.await.expect("no panic").expect("the worker shuts down cleanly");
@@ -100,13 +106,13 @@ async fn work_on(fixture: &Fixture, disturb: impl AsyncFnOnce([JobId; 2])) {
     let (end, history) = fixture.check().await;
     for id in ids {
         let job = &end.jobs[&id];
-        assert_eq!((job.state, job.epoch, job.attempt), (State::Succeeded, 1, 1), "{job:?}");
+        assert_eq!((job.state, job.lease_count(), job.attempt), (State::Succeeded, 1, 1), "{job:?}");
         assert_eq!(end.logs[&id].len(), 1, "{:?}", history.describe_job(id));
     }
 }
 
-/// Locks a row in another session. The session checks for a deadlock much later than the node, so that the node is the victim.
-async fn lock_row(fixture: &Fixture, id: JobId) -> Client {
+/// Locks the claim of a running job in another session. The session checks for a deadlock much later than the node, so that the node is the victim.
+async fn lock_claim(fixture: &Fixture, id: JobId) -> Client {
     let session = fixture.session().await;
     session.batch_execute("BEGIN; SET LOCAL deadlock_timeout = '20s'").await.expect("begun");
     session.batch_execute(&lock(id)).await.expect("locked");
@@ -128,21 +134,22 @@ async fn cause_deadlock(fixture: &Fixture, session: &Client, id: JobId) {
 }
 
 fn lock(id: JobId) -> String {
-    format!("SELECT FROM redrive.jobs WHERE id = '{id}' FOR UPDATE")
+    format!("SELECT FROM redrive.claims WHERE '{id}' = ANY (ids) FOR UPDATE")
 }
 
 fn deadlocks(fixture: &Fixture) -> usize {
     fixture.server.log().matches("deadlock detected").count()
 }
 
-/// Claims two jobs. Returns the one with the smaller id first.
+/// Claims two jobs, one after the other, so that each has a claim of its own.
 async fn claim_two_jobs(store: &RecordingStore) -> Vec<Job> {
     let policy = fixture::policy(store).await;
     let jobs = [(); 2].map(|()| workload::job(&policy, "ok"));
     store.enqueue(jobs.to_vec()).await.expect("enqueued");
     let worker = WorkerId::new("bare").expect("legal");
-    let request = ClaimRequest { worker, queues: vec![], kinds: vec![], limit: 2, lease: TIMEOUT };
-    let claimed = store.claim(request).await.expect("claimed").jobs;
+    let request = ClaimRequest { worker, queues: vec![], kinds: vec![], limit: 1, lease: TIMEOUT };
+    let mut claimed = store.claim(request.clone()).await.expect("claimed").jobs;
+    claimed.extend(store.claim(request).await.expect("claimed").jobs);
     assert_eq!(claimed.iter().map(|job| job.id).collect::<Vec<_>>(), jobs.map(|job| job.id));
     claimed
 }
