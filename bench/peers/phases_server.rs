@@ -1,5 +1,8 @@
 //! The code that the peers on a database server share: the command line, and the order of the phases.
 
+#[path = "payload.rs"]
+mod payload;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +57,8 @@ pub enum Load {
 /// The command line.
 pub struct Args {
     pub url: String,
+    /// The text in the payload of each job.
+    pub data: String,
     jobs: usize,
     picks: usize,
     only: Option<Part>,
@@ -63,19 +68,21 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Enqueue,
+    Singles,
     Drain,
     Pickup,
 }
 
 impl Args {
     pub fn parse() -> Result<Self> {
-        let (mut url, mut jobs, mut picks, mut only) = (None, None, 200, None);
+        let (mut url, mut jobs, mut payload_bytes, mut picks, mut only) = (None, None, 0, 200, None);
         let mut arguments = std::env::args().skip(1);
         while let Some(flag) = arguments.next() {
             let value = arguments.next().with_context(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "--url" => url = Some(value),
                 "--jobs" => jobs = Some(value.parse().context("--jobs")?),
+                "--payload" => payload_bytes = value.parse().context("--payload")?,
                 "--picks" => picks = value.parse().context("--picks")?,
                 "--only" => only = Some(Part::parse(&value)?),
                 _ => bail!("unknown flag {flag}"),
@@ -83,7 +90,7 @@ impl Args {
         }
         let url = url.context("--url is required")?;
         let jobs = jobs.context("--jobs is required")?;
-        Ok(Self { url, jobs, picks, only })
+        Ok(Self { url, data: payload::data(payload_bytes), jobs, picks, only })
     }
 
     fn includes(&self, part: Part) -> bool {
@@ -95,9 +102,10 @@ impl Part {
     fn parse(name: &str) -> Result<Self> {
         match name {
             "enqueue" => Ok(Self::Enqueue),
+            "singles" => Ok(Self::Singles),
             "drain" => Ok(Self::Drain),
             "pickup" => Ok(Self::Pickup),
-            _ => bail!("--only takes enqueue, drain or pickup"),
+            _ => bail!("--only takes enqueue, singles, drain or pickup"),
         }
     }
 }
@@ -112,7 +120,7 @@ pub async fn measure<P: Peer>(args: &Args, peer: P, reader: P::Database) -> Resu
     if args.includes(Part::Drain) {
         drained = Some(run.drain().await?);
     }
-    if args.includes(Part::Enqueue) {
+    if args.includes(Part::Singles) {
         singles = Some(run.enqueue_singles(phases::singles(args.jobs)).await?);
     }
     let picks = if args.includes(Part::Pickup) { args.picks } else { 0 };

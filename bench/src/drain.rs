@@ -1,10 +1,13 @@
 //! Measures how fast a worker claims, runs and settles no-op jobs.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use redrive_core::Start;
 use redrive_core::store::Backend;
 use redrive_worker::Settings;
+use tokio::time::sleep;
 
 use crate::figures::{Bar, Figure, Samples};
 use crate::{probe, setup};
@@ -45,8 +48,18 @@ pub async fn drain<S: Backend + Clone + 'static>(
     before: usize,
 ) -> anyhow::Result<f64> {
     let settings = Settings::default().with_concurrency(CONCURRENCY);
+    let handled = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
-    let (stop, task) = setup::work(store, settings, |_| {})?;
+    let (stop, task) = setup::work(store, settings, {
+        let handled = handled.clone();
+        move |_| {
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    })?;
+    // The counts of the database are read only at the end: reading them all the time would slow down what is measured.
+    while handled.load(Ordering::Relaxed) < jobs && !task.is_finished() {
+        sleep(Duration::from_millis(1)).await;
+    }
     setup::until_succeeded(store, (before + jobs) as u64).await?;
     let rate = jobs as f64 / started.elapsed().as_secs_f64();
     stop.cancel();

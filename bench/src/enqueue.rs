@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redrive_core::{PolicyRef, Start, Store};
+use redrive_core::{NewJob, Start, Store};
 
 use crate::figures::{Bar, Figure, Samples};
 use crate::{probe, setup};
@@ -58,23 +58,23 @@ pub fn single_rate(jobs: usize) -> anyhow::Result<f64> {
     let folder = setup::folder()?;
     setup::block_on(async {
         let (store, policy) = setup::open(folder.path()).await?;
-        enqueue_singly(&store, &policy, jobs).await
+        enqueue_singly(&store, jobs, move || setup::job(&policy, Start::Now)).await
     })
 }
 
 /// Enqueues one job per call from each of 64 tasks. Returns jobs per second.
 pub async fn enqueue_singly<S: Store + Clone + 'static>(
     store: &S,
-    policy: &PolicyRef,
     jobs: usize,
+    make: impl Fn() -> anyhow::Result<NewJob> + Clone + Send + Sync + 'static,
 ) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..TASKS {
-        let (store, policy) = (store.clone(), policy.clone());
+        let (store, make) = (store.clone(), make.clone());
         tasks.spawn(async move {
             for _ in 0..jobs / TASKS {
-                store.enqueue(vec![setup::job(&policy, Start::Now)?]).await?;
+                store.enqueue(vec![make()?]).await?;
             }
             anyhow::Ok(())
         });

@@ -10,6 +10,8 @@ pub mod figures;
 pub mod jobs;
 pub mod lag;
 pub mod paste;
+#[path = "../peers/payload.rs"]
+mod payload;
 pub mod peers;
 pub mod pickup;
 pub mod postgres;

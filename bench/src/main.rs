@@ -14,6 +14,9 @@ struct Arguments {
     /// Measure less. Takes about a minute.
     #[arg(long)]
     quick: bool,
+    /// Measure longer: on Postgres, another session keeps its transaction open for an hour.
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// Programs of peers to compare with.
     #[arg(long, value_name = "PROGRAM")]
     peer: Vec<PathBuf>,
@@ -49,6 +52,9 @@ enum Command {
         /// Measure this part only.
         #[arg(long)]
         only: Option<service::Part>,
+        /// Measure the service on this store, next to SQLite.
+        #[arg(long)]
+        store: Option<service::StoreKind>,
     },
     /// The paste site, as a process of its own.
     Paste {
@@ -86,6 +92,8 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    let is_postgres = matches!(arguments.command, Some(Command::Postgres { .. }));
+    anyhow::ensure!(is_postgres || !arguments.long, "--long is for postgres only");
     let size = if arguments.quick { Size::QUICK } else { Size::FULL };
     match &arguments.command {
         Some(Command::Waiting { waiting, jobs, repeats }) => {
@@ -94,7 +102,9 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Some(Command::Only { name }) => measure_one(name, size),
-        Some(Command::Service { program, only }) => measure_service(&arguments, program, *only),
+        Some(Command::Service { program, only, store }) => {
+            measure_service(&arguments, program, *only, *store)
+        }
         Some(Command::Paste { program }) => measure_paste(&arguments, program),
         Some(Command::Postgres { only }) => measure_postgres(&arguments, *only),
         Some(Command::Redis { only }) => measure_redis(&arguments, *only),
@@ -118,10 +128,19 @@ fn measure_engine(arguments: &Arguments, size: Size) -> anyhow::Result<()> {
     write(arguments, &json)
 }
 
-fn measure_service(arguments: &Arguments, program: &Path, only: Option<service::Part>) -> anyhow::Result<()> {
+fn measure_service(
+    arguments: &Arguments,
+    program: &Path,
+    only: Option<service::Part>,
+    store: Option<service::StoreKind>,
+) -> anyhow::Result<()> {
     let size = if arguments.quick { service::Size::QUICK } else { service::Size::FULL };
-    let parts = only.as_ref().map_or(&service::Part::ALL[..], std::slice::from_ref);
-    let (figures, cores) = service::measure(program, size, parts, progress)?;
+    let all = match store {
+        None => &service::Part::ON_SQLITE,
+        Some(service::StoreKind::Postgres) => &service::Part::ON_POSTGRES,
+    };
+    let parts = only.as_ref().map_or(&all[..], std::slice::from_ref);
+    let (figures, cores) = service::measure(program, size, store, parts, progress)?;
     print!("{}\n{}", figures::table(&figures), cores.table());
     write(arguments, &serde_json::json!({ "figures": figures, "cores": cores.list() }))
 }
@@ -134,7 +153,11 @@ fn measure_paste(arguments: &Arguments, program: &Path) -> anyhow::Result<()> {
 }
 
 fn measure_postgres(arguments: &Arguments, only: Option<postgres::Part>) -> anyhow::Result<()> {
-    let size = if arguments.quick { postgres::Size::QUICK } else { postgres::Size::FULL };
+    let size = match arguments {
+        Arguments { quick: true, .. } => postgres::Size::QUICK,
+        Arguments { long: true, .. } => postgres::Size::LONG,
+        _ => postgres::Size::FULL,
+    };
     let parts = only.as_ref().map_or(&postgres::Part::ALL[..], std::slice::from_ref);
     let figures = postgres::measure(size, &arguments.peer, parts, progress)?;
     print!("{}", figures::table(&figures));

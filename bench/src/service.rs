@@ -1,5 +1,6 @@
 //! Measures the service as a process of its own, with load from this process over loopback.
 
+pub mod accept_and_deliver;
 pub mod bare_client;
 pub mod child;
 pub mod client;
@@ -12,6 +13,7 @@ pub mod load;
 pub mod request;
 pub mod running_service;
 pub mod sink;
+pub mod stores;
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use anyhow::Context as _;
 use tokio::time::timeout;
 
 use crate::figures::Figure;
+use crate::postgres::PrivateServer;
 use cpu::Cores;
 
 /// The timeout of one part.
@@ -66,30 +69,45 @@ pub enum Part {
     Creates,
     /// Delivered tasks.
     Deliveries,
+    /// Tasks created and delivered at the same time. Measured on two stores only.
+    AcceptAndDeliver,
     /// The time from due to delivered.
     Lateness,
 }
 
-impl Part {
-    /// Every part.
-    pub const ALL: [Self; 3] = [Self::Creates, Self::Deliveries, Self::Lateness];
+/// A store to compare with SQLite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum StoreKind {
+    /// A private Postgres server.
+    Postgres,
 }
 
-/// Measures parts of the service at `program`, and the cores that each process used. Calls `progress` with the name of each part.
+impl Part {
+    /// Every part of the service on SQLite.
+    pub const ON_SQLITE: [Self; 3] = [Self::Creates, Self::Deliveries, Self::Lateness];
+    /// Every part that compares Postgres with SQLite.
+    pub const ON_POSTGRES: [Self; 3] = [Self::Creates, Self::Deliveries, Self::AcceptAndDeliver];
+}
+
+/// Measures parts of the service at `program`, and the cores that each process used. With a store, compares the service on it with the
+/// service on SQLite. Calls `progress` with the name of each part.
 pub fn measure(
     program: &Path,
     size: Size,
+    store: Option<StoreKind>,
     parts: &[Part],
     mut progress: impl FnMut(&str),
 ) -> anyhow::Result<(Vec<Figure>, Cores)> {
     // Processes run in folders of their own, so the path must be absolute.
     let program = program.canonicalize().with_context(|| format!("there is no {}", program.display()))?;
+    let server = store.map(|StoreKind::Postgres| PrivateServer::start());
     let (mut figures, mut cores) = (Vec::new(), Cores::default());
     runtime()?.block_on(async {
         for part in parts {
             progress(part.name());
             // If the timeout drops the future, its processes end too.
-            let measured = timeout(PART_TIMEOUT, part.figures(&program, size, &mut cores)).await;
+            let measured =
+                timeout(PART_TIMEOUT, part.figures(&program, size, server.as_ref(), &mut cores)).await;
             figures.extend(
                 measured.with_context(|| format!("{} took more than {PART_TIMEOUT:?}", part.name()))??,
             );
@@ -103,16 +121,27 @@ impl Part {
         match self {
             Self::Creates => "creates",
             Self::Deliveries => "deliveries",
+            Self::AcceptAndDeliver => "accept and deliver",
             Self::Lateness => "lateness",
         }
     }
 
-    async fn figures(self, program: &Path, size: Size, cores: &mut Cores) -> anyhow::Result<Vec<Figure>> {
+    async fn figures(
+        self,
+        program: &Path,
+        size: Size,
+        server: Option<&PrivateServer>,
+        cores: &mut Cores,
+    ) -> anyhow::Result<Vec<Figure>> {
+        if let Some(server) = server {
+            return Ok(vec![stores::figure(self, program, size, server, cores).await?]);
+        }
         match self {
             Self::Creates => {
                 Ok(vec![creates::figure(program, size.create_duration, size.repeats, cores).await?])
             }
             Self::Deliveries => deliveries::figures(program, size.tasks, size.repeats, cores).await,
+            Self::AcceptAndDeliver => anyhow::bail!("{} needs --store postgres", self.name()),
             Self::Lateness => lateness::figures(program, size.seconds, size.lateness_repeats, cores).await,
         }
     }

@@ -38,14 +38,33 @@ pub async fn open(folder: &Path) -> anyhow::Result<(SqliteStore, PolicyRef)> {
 
 /// A job to measure with.
 pub fn job(policy: &PolicyRef, start: Start) -> anyhow::Result<NewJob> {
+    Ok(NewJob { start, ..job_with(policy, PAYLOAD)? })
+}
+
+/// A job that is due now, with this payload.
+pub fn job_with(policy: &PolicyRef, payload: &[u8]) -> anyhow::Result<NewJob> {
     let id = JobId(uuid::Uuid::now_v7());
-    Ok(NewJob { start, ..NewJob::new(id, Kind::new("bench")?, policy.clone(), PAYLOAD.to_vec()) })
+    Ok(NewJob::new(id, Kind::new("bench")?, policy.clone(), payload.to_vec()))
+}
+
+/// A payload of `bytes` bytes, which the peers use too.
+pub fn payload(bytes: usize) -> Vec<u8> {
+    format!(r#"{{"data":"{}"}}"#, crate::payload::data(bytes)).into_bytes()
 }
 
 /// Enqueues jobs in batches.
 pub async fn fill(store: &impl Store, policy: &PolicyRef, jobs: usize, start: Start) -> anyhow::Result<()> {
+    fill_with(store, jobs, |_| job(policy, start)).await
+}
+
+/// Enqueues the jobs that `make` returns by their number, in batches.
+pub async fn fill_with(
+    store: &impl Store,
+    jobs: usize,
+    make: impl Fn(usize) -> anyhow::Result<NewJob>,
+) -> anyhow::Result<()> {
     for first in (0..jobs).step_by(BATCH) {
-        let batch = (first..jobs.min(first + BATCH)).map(|_| job(policy, start)).collect::<Result<_, _>>()?;
+        let batch = (first..jobs.min(first + BATCH)).map(&make).collect::<Result<_, _>>()?;
         let results = store.enqueue(batch).await?;
         anyhow::ensure!(
             results.iter().all(|result| matches!(result, EnqueueResult::Created(_))),

@@ -50,7 +50,7 @@ pub fn measure(waiting: usize, jobs: usize, repeats: usize) -> anyhow::Result<Re
             setup::fill(&store, &policy, jobs, Start::Now).await?;
             rates.push(drain::drain(&store, jobs, round * jobs).await?);
         }
-        Ok(Report { rates, rss_mib: rss_mib()? })
+        Ok(Report { rates, rss_mib: memory_mib(std::process::id(), "VmRSS")? })
     })
 }
 
@@ -65,9 +65,12 @@ fn measure_in_new_process(waiting: usize, jobs: usize, repeats: usize) -> anyhow
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn rss_mib() -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("memory is measured on Linux only")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS line")?;
-    let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+/// A line of `/proc/<pid>/status`, for example `VmRSS`, in MiB.
+pub(crate) fn memory_mib(pid: u32, line: &str) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("process {pid} has ended, or this is not Linux"))?;
+    let value = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let kib: f64 =
+        value.with_context(|| format!("no {line} line"))?.trim().trim_end_matches(" kB").parse()?;
     Ok(kib / 1024.0)
 }

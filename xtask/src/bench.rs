@@ -15,6 +15,15 @@ pub(crate) struct Arguments {
     /// Measure less, in about a minute
     #[arg(long)]
     quick: bool,
+    /// Measure longer: on Postgres, another session keeps its transaction open for an hour
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
+    /// Measure this part only, on postgres, redis or service
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Measure the service on this store, next to SQLite
+    #[arg(long)]
+    store: Option<ServiceStore>,
     /// Leave out the peers, which take minutes to build
     #[arg(long)]
     no_peers: bool,
@@ -37,6 +46,27 @@ enum Benchmark {
     Paste,
 }
 
+/// A store of the service to compare with SQLite.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum ServiceStore {
+    /// A private Postgres server
+    Postgres,
+}
+
+impl Arguments {
+    /// Rejects options that the benchmark does not have.
+    fn check(&self, benchmark: Benchmark) -> anyhow::Result<()> {
+        let has_parts = matches!(benchmark, Benchmark::Postgres | Benchmark::Redis | Benchmark::Service);
+        anyhow::ensure!(has_parts || self.only.is_none(), "--only is for postgres, redis and service only");
+        anyhow::ensure!(benchmark == Benchmark::Postgres || !self.long, "--long is for postgres only");
+        anyhow::ensure!(
+            benchmark == Benchmark::Service || self.store.is_none(),
+            "--store is for service only"
+        );
+        Ok(())
+    }
+}
+
 /// The peers on SQLite. Each has its own workspace, because they link different versions of SQLite.
 const PEERS: [&str; 2] = ["apalis-sqlite", "effectum"];
 /// The peers on Postgres.
@@ -45,8 +75,10 @@ const POSTGRES_PEERS: [&str; 3] = ["graphile-worker", "apalis-postgres", "awa"];
 const REDIS_PEERS: [&str; 1] = ["apalis-redis"];
 
 pub(crate) fn bench(arguments: &Arguments) -> anyhow::Result<()> {
+    let benchmark = arguments.what.unwrap_or(Benchmark::Engine);
+    arguments.check(benchmark)?;
     let target = target_folder()?;
-    match arguments.what.unwrap_or(Benchmark::Engine) {
+    match benchmark {
         Benchmark::Engine => engine(arguments, &target),
         Benchmark::Service => service(arguments, &target),
         Benchmark::Postgres => postgres(arguments, &target),
@@ -68,7 +100,7 @@ fn postgres(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     run(cargo().args(["build", "--release", "--locked", "--package", "redrive-bench"]))?;
     let mut bench = bench_command(arguments, target, "bench-postgres.json");
     add_peers(&mut bench, arguments, &POSTGRES_PEERS, target)?;
-    run(bench.arg("postgres"))
+    run(with_only(bench.arg("postgres"), arguments))
 }
 
 fn redis(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
@@ -81,7 +113,7 @@ fn redis(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
     {
         bench.arg("--peer").arg(peer);
     }
-    run(bench.arg("redis"))
+    run(with_only(bench.arg("redis"), arguments))
 }
 
 fn jobs(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
@@ -105,6 +137,9 @@ fn add_peers(
 }
 
 fn service(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
+    if arguments.store == Some(ServiceStore::Postgres) {
+        crate::setup::install_servers()?;
+    }
     run(cargo().args([
         "build",
         "--release",
@@ -115,7 +150,11 @@ fn service(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
         "redrive-cli",
     ]))?;
     let mut bench = bench_command(arguments, target, "bench-service.json");
-    run(bench.args(["service", "--program"]).arg(target.join("release/redrive")))
+    bench.args(["service", "--program"]).arg(target.join("release/redrive"));
+    if arguments.store == Some(ServiceStore::Postgres) {
+        bench.args(["--store", "postgres"]);
+    }
+    run(with_only(&mut bench, arguments))
 }
 
 fn paste(arguments: &Arguments, target: &Path) -> anyhow::Result<()> {
@@ -131,7 +170,15 @@ fn bench_command(arguments: &Arguments, target: &Path, json: &str) -> Command {
     if arguments.quick {
         bench.arg("--quick");
     }
+    if arguments.long {
+        bench.arg("--long");
+    }
     bench
+}
+
+/// Adds `--only`, which is an argument of the subcommand.
+fn with_only<'a>(bench: &'a mut Command, arguments: &Arguments) -> &'a mut Command {
+    bench.args(arguments.only.iter().flat_map(|part| ["--only", part]))
 }
 
 fn build_peer(peer: &str, target: &Path) -> anyhow::Result<PathBuf> {

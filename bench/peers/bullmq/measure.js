@@ -2,6 +2,7 @@
 // Measures BullMQ: batch and one-by-one enqueue, drain, and pickup latency. The phases and the report are the same as in phases.rs
 // and phases_server.rs.
 
+import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Queue, Worker } from 'bullmq';
@@ -24,7 +25,7 @@ const round = (value, digits) => Math.round(value * 10 ** digits) / 10 ** digits
 const perSecond = (phase) => (phase && phase.done > 0 ? round(phase.done / (phase.tookMs / 1000), 1) : null);
 
 function parse(words) {
-  const args = { url: null, jobs: null, picks: 200, only: null };
+  const args = { url: null, jobs: null, picks: 200, payload: 0, only: null };
   for (let at = 0; at < words.length; at += 2) {
     const name = words[at].replace(/^--/, '');
     if (!words[at].startsWith('--') || !(name in args)) throw new Error(`unknown flag ${words[at]}`);
@@ -32,23 +33,30 @@ function parse(words) {
     args[name] = words[at + 1];
   }
   for (const name of ['url', 'jobs']) if (args[name] === null) throw new Error(`--${name} is required`);
-  for (const name of ['jobs', 'picks']) {
+  for (const name of ['jobs', 'picks', 'payload']) {
     args[name] = Number(args[name]);
     if (!Number.isInteger(args[name]) || args[name] < 0) throw new Error(`--${name} must be a number`);
   }
-  if (args.only !== null && !['enqueue', 'drain', 'pickup'].includes(args.only)) {
-    throw new Error('--only takes enqueue, drain or pickup');
+  if (args.only !== null && !['enqueue', 'singles', 'drain', 'pickup'].includes(args.only)) {
+    throw new Error('--only takes enqueue, singles, drain or pickup');
   }
   return args;
 }
 
+/** The payload: JSON of `bytes` bytes, like that of the other peers. */
+function data(bytes) {
+  const rest = Math.max(0, bytes - '{"data":""}'.length);
+  return { data: randomBytes(rest).toString('base64url').slice(0, rest) };
+}
+
 class Run {
-  constructor(url) {
+  constructor(url, payloadBytes) {
     const { hostname, port } = new URL(url);
     // BullMQ requires that a blocking call of a worker is retried without a limit.
     this.connection = { host: hostname, port: Number(port || 6379), maxRetriesPerRequest: null };
     this.reader = new Redis(this.connection);
     this.queue = new Queue(NAME, { connection: this.connection });
+    this.data = data(payloadBytes);
     this.added = 0;
     this.notes = [];
   }
@@ -62,8 +70,8 @@ class Run {
         const count = Math.min(size, jobs - next);
         next += count;
         try {
-          if (size === 1) await this.queue.add(NAME, null);
-          else await this.queue.addBulk(Array.from({ length: count }, () => ({ name: NAME, data: null })));
+          if (size === 1) await this.queue.add(NAME, this.data);
+          else await this.queue.addBulk(Array.from({ length: count }, () => ({ name: NAME, data: this.data })));
           done += count;
         } catch (failed) {
           error = failed.message;
@@ -117,7 +125,7 @@ class Run {
     for (let pick = 0; pick < picks; pick += 1) {
       await sleep(PAUSE_MS[0] + Math.random() * (PAUSE_MS[1] - PAUSE_MS[0]));
       const start = new Promise((resolve) => (started = resolve));
-      await this.queue.add(NAME, null);
+      await this.queue.add(NAME, this.data);
       const added = now();
       const at = await Promise.race([start, sleep(10_000, null, { ref: false })]);
       if (at === null) {
@@ -150,7 +158,7 @@ function lockedVersion() {
 }
 
 async function measure(args) {
-  const run = new Run(args.url);
+  const run = new Run(args.url, args.payload);
   if ((await run.reader.dbsize()) !== 0) {
     throw new Error('the server must be empty, because existing jobs would be drained too');
   }
@@ -160,7 +168,7 @@ async function measure(args) {
     batch = await run.enqueue('enqueue_batch', args.jobs, BATCH, BATCH_CALLERS);
   }
   if (includes('drain')) drained = await run.drain();
-  if (includes('enqueue')) {
+  if (includes('singles')) {
     singles = await run.enqueue('enqueue_one_by_one', Math.min(args.jobs, 20_000), 1, CALLERS);
   }
   const waits = await run.pickups(includes('pickup') ? args.picks : 0);

@@ -5,8 +5,6 @@ use std::time::Instant;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-use crate::setup::PAYLOAD;
-
 /// Connections that drain at the same time.
 const CONNECTIONS: usize = 4;
 /// Jobs in one claim.
@@ -25,10 +23,10 @@ const COMPLETE_SQL: &str =
     "UPDATE raw SET state = 2 FROM unnest($1::uuid[]) AS done (id) WHERE raw.id = done.id";
 
 /// Jobs per second.
-pub(super) async fn drain(address: &str, jobs: usize) -> anyhow::Result<f64> {
+pub(super) async fn drain(address: &str, jobs: usize, payload: &[u8]) -> anyhow::Result<f64> {
     let client = connect(address).await?;
     client.batch_execute(TABLE).await?;
-    client.execute(FILL, &[&PAYLOAD, &(jobs as i64)]).await?;
+    client.execute(FILL, &[&payload, &(jobs as i64)]).await?;
     client.batch_execute("ANALYZE raw").await?;
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {

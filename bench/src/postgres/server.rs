@@ -6,9 +6,12 @@ use redrive_core::{Policy, PolicyRef, catalog};
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::servers::Postgres;
 
+use crate::service::cpu;
+
 /// The private server of a run.
 pub struct PrivateServer {
     server: Postgres,
+    pid: u32,
     databases: AtomicU32,
 }
 
@@ -21,7 +24,15 @@ pub struct Database<'a> {
 impl PrivateServer {
     /// Starts the server with the default memory of Postgres.
     pub fn start() -> Self {
-        Self { server: Postgres::start_with(&[("shared_buffers", "128MB")]), databases: AtomicU32::new(0) }
+        let server = Postgres::start_with(&[("shared_buffers", "128MB")]);
+        let pid = server.run("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");
+        let pid = pid.trim().parse().expect("the first line of postmaster.pid is a process id");
+        Self { server, pid, databases: AtomicU32::new(0) }
+    }
+
+    /// The CPU time of all processes of the server since its start.
+    pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        cpu::seconds_with_children(self.pid)
     }
 
     /// Creates an empty database, after a checkpoint, so that earlier writes do not influence the measurement.

@@ -84,17 +84,47 @@ impl Cores {
     }
 }
 
-fn seconds(pid: u32) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .with_context(|| format!("process {pid} has ended, or this is not Linux"))?;
-    ticks(&stat).map(|ticks| ticks as f64 / TICKS_PER_S).context("cannot parse the CPU time in /proc")
+/// The CPU time of a process and its children, including those that have ended.
+pub fn seconds_with_children(pid: u32) -> anyhow::Result<f64> {
+    let own = CpuTime::read(pid)?;
+    let processes = std::fs::read_dir("/proc").context("cannot read /proc")?.flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // A process may end while this reads.
+    let children = pids.filter_map(|child| CpuTime::read(child).ok()).filter(|child| child.parent == pid);
+    let running: u64 = children.map(|child| child.own_ticks).sum();
+    Ok((own.own_ticks + own.ended_children_ticks + running) as f64 / TICKS_PER_S)
 }
 
-/// Parses user and system time. The process name before them may contain anything, including parentheses.
-fn ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+fn seconds(pid: u32) -> anyhow::Result<f64> {
+    Ok(CpuTime::read(pid)?.own_ticks as f64 / TICKS_PER_S)
+}
+
+/// The user and system time of a process.
+#[derive(Debug, PartialEq)]
+struct CpuTime {
+    parent: u32,
+    own_ticks: u64,
+    ended_children_ticks: u64,
+}
+
+impl CpuTime {
+    fn read(pid: u32) -> anyhow::Result<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .with_context(|| format!("process {pid} has ended, or this is not Linux"))?;
+        Self::parse(&stat).context("cannot parse the CPU time in /proc")
+    }
+
+    /// Parses a line of `/proc`. The process name at its start may contain anything, including parentheses.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        Some(Self {
+            parent: fields.get(1)?.parse().ok()?,
+            own_ticks: ticks(11)? + ticks(12)?,
+            ended_children_ticks: ticks(13)? + ticks(14)?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -102,9 +132,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_and_system_time_are_parsed_after_any_process_name() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 1 2 3";
-        assert_eq!(ticks(stat), Some(300));
-        assert_eq!(ticks("7 (a"), None);
+    fn times_are_parsed_after_any_process_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 20 7 20 0 3 0 1 2 3";
+        let time = CpuTime { parent: 1, own_ticks: 300, ended_children_ticks: 27 };
+        assert_eq!(CpuTime::parse(stat), Some(time));
+        assert_eq!(CpuTime::parse("7 (a"), None);
     }
 }

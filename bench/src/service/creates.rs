@@ -49,7 +49,8 @@ pub async fn figure(
     })
 }
 
-async fn send_load(child: &Child, duration: Duration) -> anyhow::Result<LoadResult> {
+/// Creates tasks for `duration`.
+pub(super) async fn send_load(child: &Child, duration: Duration) -> anyhow::Result<LoadResult> {
     let make = |number: u64| request::task(TARGET, &format!("order-{number:012}"), When::InAnHour).into();
     load::post(child.address(), "/v1/tasks", duration, child.name_and_pid(), make).await
 }

@@ -46,7 +46,9 @@ pub async fn figures(
         let bare = bare_rate(&mut sink, tasks, cores).await?;
         for (setting, (ours, theirs)) in SETTINGS.iter().zip(&mut rates) {
             if setting.bar.is_some() || repeat % 2 == 0 {
-                ours.push(rate(program, setting, &mut sink, tasks, cores).await?);
+                let mut service = RunningService::start(program, setting.flags).await?;
+                ours.push(rate(&mut service, setting.name, &mut sink, tasks, cores).await?);
+                service.end().await?;
                 theirs.push(bare);
             }
         }
@@ -78,14 +80,13 @@ async fn bare_rate(sink: &mut Sink, calls: usize, cores: &mut Cores) -> anyhow::
 }
 
 /// Creates tasks while their queue is paused, and measures the time from the first arrival to the last.
-async fn rate(
-    program: &Path,
-    setting: &Setting,
+pub(super) async fn rate(
+    service: &mut RunningService,
+    name: &str,
     sink: &mut Sink,
     tasks: usize,
     cores: &mut Cores,
 ) -> anyhow::Result<f64> {
-    let mut service = RunningService::start(program, setting.flags).await?;
     service.pause().await?;
     let target = sink.target();
     service.fill(tasks, |task| request::task(&target, &format!("order-{task:012}"), When::Now)).await?;
@@ -95,9 +96,8 @@ async fn rate(
     sink.wait_for_arrivals(1, DRAIN_TIMEOUT).await?;
     let meter = Meter::start(&[service.child.name_and_pid(), sink.name_and_pid()])?;
     sink.wait_for_arrivals(tasks as u64, DRAIN_TIMEOUT).await?;
-    cores.add(setting.name, meter.stop()?);
+    cores.add(name, meter.stop()?);
     service.until_succeeded(tasks).await?;
-    service.end().await?;
     let statistics = sink.take().await?;
     anyhow::ensure!(statistics.count == tasks as u64, "{} deliveries of {tasks} tasks", statistics.count);
     Ok(statistics.per_s())

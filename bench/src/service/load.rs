@@ -25,6 +25,8 @@ const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct LoadResult {
     /// Answers per second.
     pub per_s: f64,
+    /// Answers in total, including those before and after the measurement.
+    pub answers: u64,
     /// The mean size of an answer.
     pub answer_bytes: f64,
     /// The cores that each process used.
@@ -59,6 +61,7 @@ pub async fn post(
     let answers = (answers_at_end - answers) as f64;
     anyhow::ensure!(answers > 0.0, "{path} answered nothing within {duration:?}");
     Ok(LoadResult {
+        answers: count.answers.load(Ordering::Relaxed),
         per_s: answers / elapsed.as_secs_f64(),
         answer_bytes: (bytes_at_end - bytes) as f64 / answers,
         cores,

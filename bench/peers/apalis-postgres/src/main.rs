@@ -14,6 +14,7 @@ use apalis_postgres::{Config, PostgresStorage};
 use futures::FutureExt;
 use phases::{Enqueue, Probe};
 use phases_postgres::{Args, Load, Peer};
+use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::oneshot;
@@ -31,20 +32,28 @@ const DRAIN_POLL: Duration = Duration::from_millis(100);
 const PICKUP_POLL: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 20;
 
+#[derive(Clone, Serialize, Deserialize)]
+struct Noop {
+    data: String,
+}
+
 #[derive(Clone)]
-struct Apalis(PostgresStorage<()>);
+struct Apalis {
+    storage: PostgresStorage<Noop>,
+    job: Noop,
+}
 
 impl Enqueue for Apalis {
     async fn one(&mut self) -> Result<()> {
-        Ok(self.0.push(()).await?)
+        Ok(self.storage.push(self.job.clone()).await?)
     }
 
     async fn batch(&mut self, size: usize) -> Result<()> {
-        Ok(self.0.push_bulk(vec![(); size]).await?)
+        Ok(self.storage.push_bulk(vec![self.job.clone(); size]).await?)
     }
 }
 
-async fn noop(_: (), probe: Data<Arc<Probe>>) -> Result<(), BoxDynError> {
+async fn noop(_: Noop, probe: Data<Arc<Probe>>) -> Result<(), BoxDynError> {
     probe.started();
     Ok(())
 }
@@ -75,7 +84,7 @@ impl Peer for Apalis {
     }
 
     async fn start(&self, load: Load, probe: &Arc<Probe>) -> Result<Running> {
-        let (backend, data) = (self.0.clone(), probe.clone());
+        let (backend, data) = (self.storage.clone(), probe.clone());
         let monitor = match load {
             Load::Backlog => Monitor::new().register_n(WORKERS, move |index, run| {
                 WorkerBuilder::new(format!("drain-{index}-{run}"))
@@ -118,5 +127,6 @@ async fn main() -> Result<()> {
     // The fetch already claims a job for the worker. The lock would be a second write, which only distinguishes Running from Queued.
     let config = Config::default().queue("noop").batch_size(FETCH).lock_tasks(false);
     let storage = PostgresStorage::new(&pool).with_config(config);
-    phases_postgres::measure(&args, Apalis(storage), reader).await
+    let job = Noop { data: args.data.clone() };
+    phases_postgres::measure(&args, Apalis { storage, job }, reader).await
 }

@@ -15,6 +15,7 @@ use apalis_redis::{Config, RedisStorage};
 use futures::FutureExt;
 use phases::{Enqueue, Probe};
 use phases_redis::{Args, Load, Peer, Reader};
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -36,9 +37,15 @@ const PROMOTE: &str = "repeat local due = redis.call('ZRANGE', KEYS[1], 0, 4999)
     if #due > 0 then redis.call('RPUSH', KEYS[2], unpack(due)) redis.call('ZREM', KEYS[1], unpack(due)) end \
     until #due == 0";
 
+#[derive(Clone, Serialize, Deserialize)]
+struct Noop {
+    data: String,
+}
+
 #[derive(Clone)]
 struct Apalis {
-    storage: RedisStorage<()>,
+    storage: RedisStorage<Noop>,
+    job: Noop,
 }
 
 impl Apalis {
@@ -52,15 +59,15 @@ impl Apalis {
 
 impl Enqueue for Apalis {
     async fn one(&mut self) -> Result<()> {
-        Ok(self.storage.push(()).await?)
+        Ok(self.storage.push(self.job.clone()).await?)
     }
 
     async fn batch(&mut self, size: usize) -> Result<()> {
-        Ok(self.storage.push_bulk(vec![(); size]).await?)
+        Ok(self.storage.push_bulk(vec![self.job.clone(); size]).await?)
     }
 }
 
-async fn noop(_: (), probe: Data<Arc<Probe>>) -> Result<(), BoxDynError> {
+async fn noop(_: Noop, probe: Data<Arc<Probe>>) -> Result<(), BoxDynError> {
     probe.started();
     Ok(())
 }
@@ -134,5 +141,6 @@ async fn main() -> Result<()> {
     let args = Args::parse()?;
     let reader = Reader::open(&args.url).await?;
     let storage = RedisStorage::new(apalis_redis::connect(args.url.as_str()).await?).with_config(config());
-    phases_redis::measure(&args, Apalis { storage }, reader).await
+    let job = Noop { data: args.data.clone() };
+    phases_redis::measure(&args, Apalis { storage, job }, reader).await
 }

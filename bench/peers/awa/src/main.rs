@@ -36,7 +36,9 @@ const DEADLINE: Duration = Duration::ZERO;
 const CONNECTIONS: u32 = 20;
 
 #[derive(Serialize, Deserialize, JobArgs)]
-struct Noop {}
+struct Noop {
+    data: String,
+}
 
 #[derive(Clone)]
 struct Awa {
@@ -44,6 +46,7 @@ struct Awa {
     store: Arc<QueueStorage>,
     queue: Arc<PartitionedQueue>,
     next_partition: Arc<AtomicUsize>,
+    data: String,
 }
 
 impl Awa {
@@ -51,7 +54,7 @@ impl Awa {
     fn job(&self) -> Result<InsertParams> {
         let index = self.next_partition.fetch_add(1, Ordering::Relaxed);
         let opts = self.queue.route_opts_by_index(InsertOpts::default(), index);
-        Ok(insert::params_with(&Noop {}, opts)?)
+        Ok(insert::params_with(&Noop { data: self.data.clone() }, opts)?)
     }
 }
 
@@ -135,6 +138,6 @@ async fn main() -> Result<()> {
     let store = Arc::new(QueueStorage::new(QueueStorageConfig::default())?);
     store.install(&pool).await?;
     let queue = Arc::new(PartitionedQueue::new(QUEUE, PARTITIONS)?);
-    let peer = Awa { pool, store, queue, next_partition: Arc::default() };
+    let peer = Awa { pool, store, queue, next_partition: Arc::default(), data: args.data.clone() };
     phases_postgres::measure(&args, peer, reader).await
 }

@@ -41,11 +41,13 @@ const SCHEMA: &str = "graphile_worker";
 struct Graphile {
     database: Database,
     utils: WorkerUtils,
+    data: String,
 }
 
-/// The task. It has no fields, so that its payload is as small as possible.
 #[derive(Serialize, Deserialize)]
-struct Noop {}
+struct Noop {
+    data: String,
+}
 
 /// The probe in the context of the handler, which must implement `Debug`.
 #[derive(Clone)]
@@ -70,14 +72,14 @@ impl TaskHandler for Noop {
 
 impl Enqueue for Graphile {
     async fn one(&mut self) -> Result<()> {
-        self.utils.add_job(Noop {}, JobSpec::default()).await?;
+        self.utils.add_job(Noop { data: self.data.clone() }, JobSpec::default()).await?;
         Ok(())
     }
 
     async fn batch(&mut self, size: usize) -> Result<()> {
         let job = || RawJobSpec {
             identifier: Noop::IDENTIFIER.to_owned(),
-            payload: serde_json::json!({}),
+            payload: serde_json::json!({ "data": self.data }),
             spec: JobSpec::default(),
         };
         let jobs: Vec<_> = std::iter::repeat_with(job).take(size).collect();
@@ -148,5 +150,6 @@ async fn main() -> Result<()> {
     let database = Database::from(pool);
     let utils = WorkerUtils::new(database.clone(), SCHEMA);
     utils.migrate().await?;
-    phases_postgres::measure(&args, Graphile { database, utils }, reader).await
+    let peer = Graphile { database, utils, data: args.data.clone() };
+    phases_postgres::measure(&args, peer, reader).await
 }
