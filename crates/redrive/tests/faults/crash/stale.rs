@@ -47,7 +47,11 @@ pub(crate) fn paused_worker() {
     stop.cancel();
     frozen.join().expect("the frozen worker shuts down cleanly");
     other.join().expect("the other worker shuts down cleanly");
-    assert!(was_shut_out, "STALE-SHUT-OUT: the paused worker was not shut out\n{:?}", history.describe_job(id));
+    assert!(
+        was_shut_out,
+        "STALE-SHUT-OUT: the paused worker was not shut out\n{:?}",
+        history.describe_job(id)
+    );
     runtime().block_on(check(&store, &history, id));
 }
 
@@ -66,13 +70,8 @@ async fn enqueue_one(store: &RecordingStore) -> JobId {
     id
 }
 
-async fn work<F, Fut>(
-    store: RecordingStore,
-    name: &str,
-    lease: Duration,
-    handler: F,
-    stop: CancellationToken,
-) where
+async fn work<F, Fut>(store: RecordingStore, name: &str, lease: Duration, handler: F, stop: CancellationToken)
+where
     F: Fn(Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send,
 {
