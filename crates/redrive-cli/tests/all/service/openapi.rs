@@ -31,7 +31,7 @@ async fn schemathesis_finds_no_server_error_and_no_undocumented_answer() {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis.txt");
     let output = File::create(&kept).unwrap();
     command.stdout(output.try_clone().unwrap()).stderr(output);
-    let status = ChildProcess::start(&mut command).wait_for_end(TIMEOUT * 8).await;
+    let status = ChildProcess::start(&mut command).wait_for_end(TIMEOUT * 12).await;
     let text = std::fs::read_to_string(&kept).unwrap();
     println!("{text}\nthis output is kept in {}", kept.display());
     assert!(status.success(), "schemathesis found a failure");
