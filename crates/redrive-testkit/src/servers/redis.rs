@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::process::{
-    WAIT_MAX, command, dependent_command, find_program, free_port, poll, signal, spawn, stdout_of,
+    WAIT_MAX, command, dependent_command, find_program, free_port, output, poll, signal, spawn, stdout_of,
 };
 
 /// A private Redis in a temporary folder, on a free port of loopback. It ends with this value.
@@ -208,6 +208,7 @@ impl RedisCluster {
 
     /// Moves this number of slots from one primary to another while both serve.
     pub fn move_slots(&self, from: usize, to: usize, slots: usize) {
+        self.await_consistency();
         let id = |n: usize| self.nodes[n].run(&["CLUSTER", "MYID"]);
         self.cli(|cli| {
             cli.args(["reshard", &format!("127.0.0.1:{}", self.nodes[0].port)]);
@@ -231,6 +232,20 @@ impl RedisCluster {
             "the cluster does not agree:\n{}",
             self.nodes[0].run(&["CLUSTER", "NODES"])
         );
+    }
+
+    /// Waits until redis-cli finds no problem. All nodes must run. After a restart, they may disagree for a while about who serves a slot,
+    /// although each of them reports that all slots are served.
+    fn await_consistency(&self) {
+        let mut problems = String::new();
+        let consistent = poll(WAIT_MAX, || {
+            let mut check = command(program("redis-cli"));
+            check.args(["--cluster", "check", &format!("127.0.0.1:{}", self.nodes[0].port)]);
+            let checked = output(check);
+            problems = String::from_utf8_lossy(&checked.stdout).into_owned();
+            checked.status.success().then_some(())
+        });
+        assert!(consistent.is_some(), "the cluster stays inconsistent:\n{problems}");
     }
 
     fn cli(&self, words: impl FnOnce(&mut std::process::Command)) {
