@@ -98,6 +98,11 @@ impl Model {
         self.rows.get(&id).map(|row| &row.job)
     }
 
+    /// Whether the job was removed while its unique key stayed reserved.
+    pub fn has_reserved_key_only(&self, id: JobId) -> bool {
+        !self.rows.contains_key(&id) && self.uniques.values().any(|holder| holder.job == id)
+    }
+
     /// The whole attempt log of a job, oldest attempt first.
     pub fn log(&self, id: JobId) -> impl DoubleEndedIterator<Item = &Attempt> {
         self.rows.get(&id).into_iter().flat_map(|row| row.log.values())

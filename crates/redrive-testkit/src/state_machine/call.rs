@@ -120,6 +120,18 @@ impl ModelRun {
 }
 
 impl Call {
+    /// The jobs that the call creates, unless they exist already.
+    pub(super) fn new_jobs(&self) -> Box<dyn Iterator<Item = &NewJob> + '_> {
+        match self {
+            Self::Enqueue(jobs) => Box::new(jobs.iter()),
+            Self::Settle(settlements) => {
+                Box::new(settlements.iter().flat_map(|settlement| &settlement.follow_ups))
+            }
+            Self::Remember(steps) => Box::new(steps.iter().flat_map(|step| &step.children)),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
     /// The calls that the model and a store must answer alike. Which jobs of a batch get free slots is not promised, so a batch with
     /// several partition keys becomes one call for each item. What is promised for batches is in the chapter on limits.
     pub(super) fn split_by_partition(&self, model: &Model) -> Vec<Self> {

@@ -78,6 +78,12 @@ impl ReferenceStateMachine for Machine {
         .boxed()
     }
 
+    /// Ids are unique for ever, so no store promises what a reserved key means for a second job with the id of a
+    /// removed one.
+    fn preconditions(run: &ModelRun, call: &Call) -> bool {
+        call.new_jobs().all(|job| !run.model.has_reserved_key_only(job.id))
+    }
+
     fn apply(mut run: ModelRun, call: &Call) -> ModelRun {
         run.make(call);
         run
