@@ -36,7 +36,7 @@ pub type LimitsByQueue = BTreeMap<String, QueueLimits>;
 
 /// The running jobs and recent starts by queue and partition: those that the store counted, plus the jobs that one
 /// claim has taken since.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Capacity {
     /// The store's time.
     pub now: Timestamp,
@@ -51,7 +51,7 @@ pub struct Capacity {
 }
 
 /// The starts within the interval of a rate.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RecentStarts {
     /// Start times, in any order, each with its number of starts. Includes the starts that this claim adds.
     pub before: Vec<(Timestamp, u64)>,

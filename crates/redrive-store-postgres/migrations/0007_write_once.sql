@@ -60,6 +60,8 @@ CREATE TABLE redrive.ready (
   progress  boolean NOT NULL DEFAULT false,
   -- Whether the job has a row in `waiting`. Then its due time ends the wait.
   awaiting  boolean NOT NULL DEFAULT false,
+  -- Whether the jobs of its partition run in strict order.
+  strict    boolean NOT NULL DEFAULT false,
   partition text COLLATE "C",
   PRIMARY KEY (lane, due, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 20000);
@@ -257,9 +259,10 @@ WHERE began_at <> next_run_at OR run > 1 OR wait_ms IS NOT NULL OR held OR has_c
     OR state = 2 AND epoch = 1 AND attempt = 1 AND last_error IS NULL AND last_status IS NULL
   );
 
-INSERT INTO redrive.ready (due, id, lease_ms, lane, state, progress, awaiting, partition)
+INSERT INTO redrive.ready (due, id, lease_ms, lane, state, progress, awaiting, strict, partition)
 SELECT
-  next_run_at, id, lease_ms, lane, state, EXISTS (SELECT FROM redrive.progress WHERE progress.id = old_jobs.id), awaits IS NOT NULL, partition
+  next_run_at, id, lease_ms, lane, state, EXISTS (SELECT FROM redrive.progress WHERE progress.id = old_jobs.id), awaits IS NOT NULL,
+  strict, partition
 FROM redrive.old_jobs WHERE state < 2;
 
 INSERT INTO redrive.waiting (id, due, awaits_failures, lane, awaits_branch, awaits, strict, awaits_name, partition)

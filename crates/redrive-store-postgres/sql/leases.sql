@@ -23,7 +23,7 @@ INSERT INTO redrive.jobs (
 ON CONFLICT DO NOTHING
   RETURNING id, lane, due, lease_ms, parent, branch, partition, strict, detached
 ), made_ready AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, partition) SELECT lane, due, id, lease_ms, partition FROM added
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, partition, strict) SELECT lane, due, id, lease_ms, partition, strict FROM added
 ), added_children AS (
   INSERT INTO redrive.children (parent, id, branch, detached)
   SELECT parent, id, branch, detached FROM added WHERE parent IS NOT NULL

@@ -101,8 +101,9 @@ WITH {clock}, given AS MATERIALIZED (
 ), rescheduled AS (
   UPDATE redrive.progress SET began_at = replaced.due, next_run_at = replaced.due FROM replaced WHERE progress.id = replaced.id
 ), ready_again AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, partition)
-  SELECT unready.lane, replaced.due, unready.id, replaced.lease_ms, unready.state, unready.progress, unready.partition
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, partition, strict)
+  SELECT
+    unready.lane, replaced.due, unready.id, replaced.lease_ms, unready.state, unready.progress, unready.partition, unready.strict
   FROM unready JOIN replaced USING (id)
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs) SELECT lane, 0, count(*) FROM added GROUP BY lane

@@ -2,6 +2,13 @@
 --
 -- $1 is the current time in every statement that uses {clock}: NULL for the server's clock.
 
+-- fragment: first_running
+-- An id that is not greater than that of any running job, or no row if no job runs. A count that starts there does not walk over the dead
+-- entries of jobs that have ended, which vacuum cannot remove while a transaction is open.
+first_running AS MATERIALIZED (
+  SELECT claims.first_id AS id FROM redrive.claims ORDER BY claims.first_id LIMIT 1
+)
+
 -- name: lanes_with_limits
 -- Lists the lanes that a claim reads, with the limits of their queues. $1 and $2 queues and kinds, empty for all.
 SELECT lanes.lane, lanes.queue, lanes.partitioned, limits.value AS limits
@@ -14,19 +21,15 @@ WHERE NOT lanes.idle AND (cardinality($1::text[]) = 0 OR lanes.queue = ANY ($1::
 
 -- name: count_usage
 -- Reads in one snapshot the numbers that a claim under limits needs: the limits of queues ($2), how many jobs run in the queues with limits
--- ($3) and in partitions ($5), how many started there within the intervals of their rates ($4, $6; NULL without a rate), and the first job
--- in strict order. Also locks those of the candidates ($7 to $9) that are still ready and that nobody else has locked. Must start after the
--- locks are held, because earlier counts are out of date.
-WITH {clock}, candidates AS MATERIALIZED (
-  SELECT ready.id FROM redrive.ready
-  JOIN unnest($7::integer[], $8::bigint[], $9::uuid[]) AS read (lane, due, id)
-    ON ready.lane = read.lane AND ready.due = read.due AND ready.id = read.id
-  FOR UPDATE OF ready SKIP LOCKED
-), queues AS MATERIALIZED (
+-- ($3) and in partitions ($5, counted up to $7; a partition without a row has none), how many started there within the intervals of their
+-- rates ($4, $6; NULL without a rate), and the first job in the partitions with a strict order ($8). Must start after the locks are held,
+-- because earlier counts are out of date. $9 whether to scan all index entries of the partitions. The result is the same, but the server
+-- then marks dead entries, and later removes them.
+WITH {clock}, queues AS MATERIALIZED (
   SELECT * FROM unnest($3::text[], $4::bigint[]) AS queues (scope, span)
 ), partitions AS MATERIALIZED (
-  SELECT * FROM unnest($5::text[], $6::bigint[]) AS partitions (scope, span)
-)
+  SELECT * FROM unnest($5::text[], $6::bigint[], $7::bigint[], $8::boolean[]) AS partitions (scope, span, most, strict)
+), {first_running}
 SELECT 0 AS what, NULL AS scope, clock.now AS number, NULL::bigint AS at, NULL::uuid AS id, NULL::bytea AS value FROM clock
 UNION ALL
 SELECT 1, records.id, NULL, NULL, NULL, records.value FROM redrive.records
@@ -38,13 +41,23 @@ SELECT 2, queues.scope, coalesce((
 ), 0), NULL, NULL, NULL
 FROM queues
 UNION ALL
-SELECT 2, partitions.scope, (
-  SELECT count(*) FROM redrive.slots WHERE slots.partition = partitions.scope
-), NULL, NULL, NULL
+SELECT 2, partitions.scope, running.jobs, NULL, NULL, NULL
 FROM partitions
+CROSS JOIN LATERAL (
+  SELECT count(*) AS jobs FROM (
+    -- The order makes the planner use the index. Without it, a scan of the table may seem to end early.
+    SELECT FROM redrive.slots
+    WHERE slots.partition = partitions.scope
+      AND slots.id >= CASE
+        WHEN $9::boolean THEN '00000000-0000-0000-0000-000000000000' ELSE (SELECT first_running.id FROM first_running)
+      END
+    ORDER BY slots.id LIMIT partitions.most
+  ) AS running
+) AS running
+WHERE running.jobs > 0
 UNION ALL
 SELECT 3, scopes.scope, started.jobs, started.at, NULL, NULL
-FROM (SELECT * FROM queues UNION ALL SELECT * FROM partitions) AS scopes, clock
+FROM (SELECT scope, span FROM queues UNION ALL SELECT scope, span FROM partitions) AS scopes, clock
 -- OFFSET 0 makes the planner read the index once per scope, whatever number of rows it expects.
 CROSS JOIN LATERAL (
   SELECT starts.at, sum(starts.jobs)::bigint AS jobs FROM redrive.starts
@@ -58,8 +71,7 @@ SELECT 4, partitions.scope, NULL, NULL, (
   SELECT ordered.id FROM redrive.ordered WHERE ordered.partition = partitions.scope ORDER BY ordered.id LIMIT 1
 ), NULL
 FROM partitions
-UNION ALL
-SELECT 5, NULL, NULL, NULL, candidates.id, NULL FROM candidates;
+WHERE partitions.strict;
 
 -- name: claim_candidates
 -- Finds the due jobs of limited lanes that come first among all due jobs of a claim. Locks nothing: the jobs are read before their
@@ -72,7 +84,7 @@ WITH {clock}, wanted AS MATERIALIZED (
   SELECT wanted.priority, wanted.limited, wanted.lane, due.*
   FROM wanted, clock
   CROSS JOIN LATERAL (
-    SELECT ready.due, ready.id, ready.partition FROM redrive.ready
+    SELECT ready.due, ready.id, ready.partition, ready.strict FROM redrive.ready
     WHERE ready.lane = wanted.lane AND ready.due <= clock.now
     ORDER BY ready.due, ready.id
     LIMIT wanted.most
@@ -80,8 +92,8 @@ WITH {clock}, wanted AS MATERIALIZED (
   ORDER BY wanted.priority DESC, due.due, due.id
   LIMIT $4::bigint
 )
-SELECT first.lane, first.due, first.id, first.partition, jobs.strict
-FROM first JOIN redrive.jobs USING (id)
+SELECT first.lane, first.due, first.id, first.partition, first.strict
+FROM first
 WHERE first.limited
 ORDER BY first.priority DESC, first.due, first.id;
 
@@ -96,15 +108,27 @@ CROSS JOIN LATERAL (
 GROUP BY lanes.queue;
 
 -- name: apply_claim
--- Applies the decisions of a claim to jobs that this transaction has locked: leases some and charges each an attempt, makes some wait for
--- a slot, delays some, and records the starts that rates count. $1 the time; $2 to $4 lanes, due times and ids of the jobs; $5 the decisions: 0 lease, 1 wait for a
--- slot, 2 delay; $6 until when; $7 and $10 scopes and numbers of their starts; $8 the worker; $9 its lease.
+-- Applies the decisions of a claim: leases some jobs and charges each an attempt, makes some wait for a slot, delays some, and records
+-- the starts that rates count. Changes nothing if one of the jobs is no longer ready, or locked by someone else, because the decisions
+-- about the others may depend on it. Then it returns the others as `found`, which stay locked. Otherwise it returns the claims that it
+-- made. $1 the time; $2 to $4 lanes, due times and ids of the jobs; $5 the decisions: 0 lease, 1 wait for a slot, 2 delay; $6 until
+-- when; $7 the queues and partitions whose rates count starts; $8 the worker; $9 its lease.
 WITH {clock}, decided AS MATERIALIZED (
   SELECT * FROM unnest($2::integer[], $3::bigint[], $4::uuid[], $5::smallint[], $6::bigint[])
     AS decided (lane, due, id, decision, until)
+), found AS MATERIALIZED (
+  SELECT row.position, decided.id FROM decided
+  -- OFFSET 0 makes the planner look up each row by the index. A join may read the whole table.
+  CROSS JOIN LATERAL (
+    SELECT ready.ctid AS position FROM redrive.ready
+    WHERE ready.lane = decided.lane AND ready.due = decided.due AND ready.id = decided.id
+    OFFSET 0
+    FOR UPDATE SKIP LOCKED
+  ) AS row
 ), unready AS (
-  DELETE FROM redrive.ready USING decided
-  WHERE ready.lane = decided.lane AND ready.due = decided.due AND ready.id = decided.id
+  DELETE FROM redrive.ready WHERE ctid = ANY (ARRAY(
+    SELECT found.position FROM found WHERE (SELECT count(*) FROM found) = cardinality($4::uuid[])
+  ))
   RETURNING ready.*
 ), moved AS MATERIALIZED (
   SELECT unready.*, decided.decision, decided.until FROM unready JOIN decided USING (id)
@@ -116,19 +140,26 @@ slots AS (
   INSERT INTO redrive.slots (partition, id) SELECT partition, id FROM taken WHERE partition IS NOT NULL
 ), made_waiting AS (
   INSERT INTO redrive.waiting AS stored (id, due, lane, awaits, strict, partition)
-  SELECT moved.id, moved.due, moved.lane, 3, jobs.strict, moved.partition
-  FROM moved JOIN redrive.jobs USING (id) WHERE moved.decision = 1
+  SELECT id, due, lane, 3, strict, partition FROM moved WHERE decision = 1
   ON CONFLICT (id) DO UPDATE SET
     due = excluded.due, awaits = 3, strict = excluded.strict, awaits_name = NULL, awaits_branch = NULL, awaits_failures = NULL
 ), delayed AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition)
-  SELECT lane, until, id, lease_ms, state, true, awaiting, partition FROM moved WHERE decision = 2
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition, strict)
+  SELECT lane, until, id, lease_ms, state, true, awaiting, partition, strict FROM moved WHERE decision = 2
 ), progressed AS (
   INSERT INTO redrive.progress (id, began_at, next_run_at)
   SELECT moved.id, moved.due, moved.until FROM moved WHERE moved.decision = 2
   ON CONFLICT (id) DO UPDATE SET next_run_at = excluded.next_run_at
 ), started AS (
-  INSERT INTO redrive.starts (at, scope, jobs) SELECT $1::bigint, * FROM unnest($7::text[], $10::bigint[])
+  INSERT INTO redrive.starts (at, scope, jobs)
+  SELECT $1::bigint, started.scope, count(*)
+  FROM (
+    SELECT lanes.queue AS scope FROM taken JOIN redrive.lanes USING (lane)
+    UNION ALL
+    SELECT taken.partition FROM taken
+  ) AS started
+  WHERE cardinality($7::text[]) > 0 AND started.scope = ANY ($7::text[])
+  GROUP BY started.scope
 ), counted_waiting AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lane, state, -count(*) FROM moved WHERE decision = 1 GROUP BY lane, state
@@ -136,11 +167,16 @@ slots AS (
   SELECT lane, 3, count(*) FROM moved WHERE decision = 1 GROUP BY lane
 )
 SELECT
+  ARRAY(SELECT made.claim FROM made) AS claims, CASE WHEN NOT EXISTS (SELECT FROM unready) THEN ARRAY(SELECT found.id FROM found) END AS found;
+
+-- name: read_leased
+-- Reads the jobs of claims ($1) that this node has made. Without locks.
+SELECT
   {leased_columns}
-FROM taken
-JOIN made ON made.lease_until = $1::bigint + coalesce(taken.lease_ms, $9::bigint)
-JOIN redrive.jobs ON jobs.id = taken.id
-LEFT JOIN redrive.progress ON progress.id = CASE WHEN taken.progress THEN taken.id END;
+FROM redrive.claims AS made CROSS JOIN unnest(made.ids) AS listed (id)
+JOIN redrive.jobs ON jobs.id = listed.id
+LEFT JOIN redrive.progress ON progress.id = listed.id
+WHERE made.claim = ANY ($1::bigint[]);
 
 -- name: lock_scopes
 -- Locks scopes until the end of the transaction, so that nobody else counts in them, and reads the limits of queues. $1 the class of
@@ -154,6 +190,20 @@ WITH locked AS MATERIALIZED (
 SELECT records.id, records.value FROM all_locked
 LEFT JOIN redrive.records ON records.kind = 'quota' AND records.id = ANY ($3::text[]) AND records.value IS NOT NULL;
 
+-- name: find_partitions_to_serve
+-- Finds the partitions ($1) in which a job waits for a slot, or has a strict order. Takes no lock. A job that starts to wait at the same
+-- time is not missed: the claim that made it wait looks for free slots after its commit.
+SELECT partitions.scope FROM unnest($1::text[]) AS partitions (scope)
+WHERE coalesce((
+    -- The order makes the planner use the index, here and below.
+    SELECT true FROM redrive.waiting
+    WHERE waiting.partition = partitions.scope AND waiting.awaits = 3 AND NOT waiting.strict
+    ORDER BY waiting.lane, waiting.due, waiting.id LIMIT 1
+  ), false)
+  OR coalesce((
+    SELECT true FROM redrive.ordered WHERE ordered.partition = partitions.scope ORDER BY ordered.id LIMIT 1
+  ), false);
+
 -- name: read_partitions
 -- Reads in one snapshot the numbers that decide which jobs of partitions ($2) get free slots: how many jobs run, and how many
 -- without strict order could be claimed now, both counted up to $3; the first job in strict order; and the waiting jobs in order,
@@ -161,20 +211,21 @@ LEFT JOIN redrive.records ON records.kind = 'quota' AND records.id = ANY ($3::te
 WITH {clock}, partitions AS MATERIALIZED (
   SELECT scope, split_part(scope, E'\x1f', 1) AS queue, most, next
   FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS partitions (scope, most, next)
-)
+), {first_running}
 SELECT
   partitions.scope,
   (
     SELECT count(*) FROM (
       -- The order makes the planner use the index, here and below. Without it, a scan of the table may seem to end early.
-      SELECT FROM redrive.slots WHERE slots.partition = partitions.scope ORDER BY slots.id LIMIT partitions.most
+      SELECT FROM redrive.slots
+      WHERE slots.partition = partitions.scope AND slots.id >= (SELECT first_running.id FROM first_running)
+      ORDER BY slots.id LIMIT partitions.most
     ) AS running
   ) AS running,
   (
     SELECT count(*) FROM (
       SELECT FROM redrive.ready
-      WHERE ready.partition = partitions.scope AND ready.due <= clock.now
-        AND NOT coalesce((SELECT jobs.strict FROM redrive.jobs WHERE jobs.id = ready.id), false)
+      WHERE ready.partition = partitions.scope AND ready.due <= clock.now AND NOT ready.strict
       ORDER BY ready.due
       LIMIT partitions.most
     ) AS claimable
@@ -209,10 +260,10 @@ CROSS JOIN LATERAL (
 WITH unwaiting AS (
   DELETE FROM redrive.waiting WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[]))) AND awaits = 3 RETURNING waiting.*
 ), made_ready AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, progress, partition)
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, progress, partition, strict)
   SELECT
     unwaiting.lane, unwaiting.due, unwaiting.id, jobs.lease_ms,
-    coalesce((SELECT true FROM redrive.progress WHERE progress.id = unwaiting.id), false), unwaiting.partition
+    coalesce((SELECT true FROM redrive.progress WHERE progress.id = unwaiting.id), false), unwaiting.partition, unwaiting.strict
   FROM unwaiting JOIN redrive.jobs USING (id)
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
@@ -220,4 +271,4 @@ WITH unwaiting AS (
   FROM unwaiting, (VALUES (3::smallint, -1), (0::smallint, 1)) AS changes (state, sign)
   GROUP BY unwaiting.lane, changes.state, changes.sign
 )
-SELECT id FROM unwaiting;
+SELECT id, lane, due FROM unwaiting;

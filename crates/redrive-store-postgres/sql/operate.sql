@@ -177,8 +177,8 @@ WITH {clock}, found AS MATERIALIZED (
     run = excluded.run, attempt = 0, wait_ms = NULL, last_status = excluded.last_status, worker = excluded.worker,
     last_error = excluded.last_error
 ), made_ready AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, progress, partition)
-  SELECT revived.lane, clock.now, revived.id, revived.lease_ms, true, revived.partition FROM clock, revived
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, progress, partition, strict)
+  SELECT revived.lane, clock.now, revived.id, revived.lease_ms, true, revived.partition, revived.strict FROM clock, revived
 ), children AS (
   UPDATE redrive.children SET stage = 0 FROM revived
   WHERE children.parent = revived.parent AND children.branch = revived.branch AND children.stage = 2
@@ -215,8 +215,8 @@ WITH {clock}, found AS MATERIALIZED (
   ORDER BY found.id
   ON CONFLICT (id) DO UPDATE SET began_at = excluded.began_at, next_run_at = excluded.next_run_at
 ), made_ready AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition)
-  SELECT lane, at, id, lease_ms, state, true, awaiting, partition FROM unready
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition, strict)
+  SELECT lane, at, id, lease_ms, state, true, awaiting, partition, strict FROM unready
 )
 SELECT found.id, found.state, found.early AND found.id NOT IN (SELECT unready.id FROM unready) AS moved FROM found;
 
@@ -228,7 +228,7 @@ WITH found AS MATERIALIZED (
 ), unready AS (
   DELETE FROM redrive.ready USING found
   WHERE found.waits_for_due_time AND ready.lane = found.lane AND ready.due = found.next_run_at AND ready.id = found.id
-  RETURNING ready.*, found.strict
+  RETURNING ready.*
 ), made_waiting AS (
   INSERT INTO redrive.waiting (id, due, lane, awaits, strict, partition)
   SELECT id, due, lane, 2, strict, partition FROM unready

@@ -56,18 +56,20 @@ SELECT tenant FROM tenants WHERE tenant IS NOT NULL;
 
 -- name: stats
 -- Counts jobs by queue and state, from the changes that every write adds, and finds the job that has been due for longest. $1 the
--- time, NULL for the server's clock.
+-- time, NULL for the server's clock; $2 and $3 lanes with the due times where their scans start.
 WITH {clock}, oldest AS (
-  SELECT min(first.due) AS due FROM clock, redrive.lanes
-  CROSS JOIN LATERAL (
+  SELECT min(first.due) AS due, array_agg(lanes.lane) AS lanes, array_agg(first.due) AS first_due
+  FROM clock, redrive.lanes
+  LEFT JOIN unnest($2::integer[], $3::bigint[]) AS positions (lane, at) USING (lane)
+  LEFT JOIN LATERAL (
     SELECT ready.due FROM redrive.ready
-    WHERE ready.lane = lanes.lane AND ready.due <= clock.now
+    WHERE ready.lane = lanes.lane AND ready.due <= clock.now AND ready.due >= coalesce(positions.at, -9223372036854775808)
     ORDER BY ready.due, ready.id LIMIT 1
-  ) AS first
+  ) AS first ON true
   WHERE NOT lanes.idle
 ), totals AS (
   SELECT queue, state, sum(jobs)::bigint AS jobs FROM redrive.counts JOIN redrive.lanes USING (lane)
   GROUP BY queue, state HAVING sum(jobs) <> 0
 )
-SELECT clock.now, oldest.due, totals.queue, totals.state, totals.jobs
+SELECT clock.now, oldest.due, oldest.lanes, oldest.first_due, totals.queue, totals.state, totals.jobs
 FROM clock CROSS JOIN oldest LEFT JOIN totals ON true;

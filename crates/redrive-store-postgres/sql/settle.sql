@@ -9,7 +9,14 @@
 -- the settlements; $19 to $25 their attempts, if they are logged; $26 to $45 the follow-ups; $46 the number of the job tree; $47 whether
 -- settlements must be applied in order. Then nothing is applied if a settlement ends live children, because that may change the result
 -- of another settlement; `ends_children` lists such jobs. $48 claims that have no other job left.
-WITH {clock}, given AS MATERIALIZED (
+WITH {clock}, releasing AS MATERIALIZED (
+  -- If a claim ends here, this locks every claim of the batch as well, in the order in which all statements lock claims.
+  SELECT claims.claim FROM redrive.claims
+  WHERE claims.claim = ANY (CASE WHEN cardinality($48::bigint[]) > 0
+    THEN $48::bigint[] || ARRAY(SELECT DISTINCT unnest($5::bigint[]) >> 16) END)
+  ORDER BY claims.claim, claims.part
+  FOR UPDATE
+), given AS MATERIALIZED (
   SELECT * FROM unnest(
     $4::uuid[], $5::bigint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::integer[], $10::bigint[], $11::text[],
     $12::integer[], $13::text[], $14::bytea[], $15::smallint[], $16::text[], $17::integer[], $18::bigint[],
@@ -19,6 +26,8 @@ WITH {clock}, given AS MATERIALIZED (
     awaits_name, awaits_branch, awaits_failures, logged_run, logged_attempt, logged_start, logged_ms, logged_outcome, logged_error,
     logged_detail
   )
+  -- Takes the locks above first. With the weaker lock below, two settlements of the last job of a claim would wait for each other.
+  WHERE (SELECT count(*) FROM releasing) >= 0
 ), follow_ups AS MATERIALIZED (
   SELECT * FROM unnest(
     $26::uuid[], $27::bigint[], $28::uuid[], $29::integer[], $30::bigint[], $31::bigint[], $32::bigint[], $33::bigint[],
@@ -92,8 +101,8 @@ next AS MATERIALIZED (
   WHERE CASE WHEN applicable.state > 3
     THEN applicable.id IN (SELECT finished.id FROM finished) ELSE applicable.id IN (SELECT progressed.id FROM progressed) END
 ), ready_again AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition)
-  SELECT lane, next_run_at, id, lease_ms, state, true, awaits IS NOT NULL, partition FROM settled WHERE state < 2
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition, strict)
+  SELECT lane, next_run_at, id, lease_ms, state, true, awaits IS NOT NULL, partition, strict FROM settled WHERE state < 2
 ), made_waiting AS (
   INSERT INTO redrive.waiting (id, due, lane, strict, partition, awaits, awaits_name, awaits_branch, awaits_failures)
   SELECT id, next_run_at, lane, strict, partition, awaits, awaits_name, awaits_branch, awaits_failures
@@ -159,11 +168,22 @@ FROM clock LEFT JOIN settled ON true;
 
 -- name: settle_success
 -- Ends jobs with success, without an attempt to log or a follow-up: most settlements. Only for leases that this process got from a
--- claim and has not settled, of jobs without a parent and without a partition key. The claim shuts out a worker whose lease was reclaimed
+-- claim and has not settled, of jobs without a parent and without a strict order. The claim shuts out a worker whose lease was reclaimed
 -- meanwhile. Leaves out claims that are no longer whole. Fails, as a whole, if one of the jobs was settled before: looking for that first
--- would make each insert slower. $2 to $5 the leases, with lane and attempt; $6 claims that have no other job left.
-WITH {clock}, given AS MATERIALIZED (
-  SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::integer[], $5::integer[]) AS given (id, epoch, lane, attempt)
+-- would make each insert slower. $2 to $5 the leases, with lane and attempt; $6 the partitions of the jobs, to free their slots; $7 claims
+-- that have no other job left.
+WITH {clock}, releasing AS MATERIALIZED (
+  -- If a claim ends here, this locks every claim of the batch as well, in the order in which all statements lock claims.
+  SELECT claims.claim FROM redrive.claims
+  WHERE claims.claim = ANY (CASE WHEN cardinality($7::bigint[]) > 0
+    THEN $7::bigint[] || ARRAY(SELECT DISTINCT unnest($3::bigint[]) >> 16) END)
+  ORDER BY claims.claim, claims.part
+  FOR UPDATE
+), given AS MATERIALIZED (
+  SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::integer[], $5::integer[], $6::text[])
+    AS given (id, epoch, lane, attempt, partition)
+  -- Takes the locks above first. With the weaker lock below, two settlements of the last job of a claim would wait for each other.
+  WHERE (SELECT count(*) FROM releasing) >= 0
 ), fenced AS MATERIALIZED (
   SELECT claims.* FROM redrive.claims
   WHERE claims.claim = ANY (ARRAY(SELECT DISTINCT given.epoch >> 16 FROM given))
@@ -176,15 +196,28 @@ WITH {clock}, given AS MATERIALIZED (
     fenced.worker
   FROM clock, given JOIN fenced ON fenced.claim = given.epoch >> 16 AND fenced.whole
   RETURNING id
+), freed_slots AS (
+  DELETE FROM redrive.slots WHERE ctid = ANY (ARRAY(
+    SELECT slot.position FROM given
+    -- OFFSET 0 makes the planner look up each row by the index. A join may read the whole table.
+    CROSS JOIN LATERAL (
+      SELECT slots.ctid AS position FROM redrive.slots
+      WHERE slots.partition = given.partition AND slots.id = given.id
+      OFFSET 0
+    ) AS slot
+    WHERE CASE WHEN given.partition IS NOT NULL THEN given.id IN (SELECT settled.id FROM settled) ELSE false END
+  ))
 ), released AS (
-  DELETE FROM redrive.claims WHERE claims.claim = ANY ($6::bigint[]) AND EXISTS (SELECT FROM settled)
+  DELETE FROM redrive.claims
+  -- A claim that is not whole lists jobs that are settled by the longer statement.
+  WHERE claims.claim = ANY ($7::bigint[]) AND claims.claim NOT IN (SELECT fenced.claim FROM fenced WHERE NOT fenced.whole)
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lanes.lane, changes.state, changes.sign * lanes.jobs
   FROM (SELECT given.lane, count(*) AS jobs FROM settled JOIN given USING (id) GROUP BY given.lane) AS lanes,
     (VALUES (2::smallint, -1), (4::smallint, 1)) AS changes (state, sign)
 )
-SELECT given.id, given.epoch, 4::smallint AS state, given.lane, NULL::text AS partition
+SELECT given.id, given.epoch, 4::smallint AS state, given.lane, given.partition
 FROM settled JOIN given USING (id);
 
 -- name: extend

@@ -219,10 +219,11 @@ parts AS MATERIALIZED (
   WHERE progress.id = unwaiting.id
   RETURNING progress.id, progress.next_run_at
 ), resumed AS MATERIALIZED (
-  SELECT unwaiting.*, progressed.next_run_at AS due, jobs.lease_ms FROM unwaiting JOIN progressed USING (id) JOIN redrive.jobs USING (id)
+  SELECT unwaiting.*, progressed.next_run_at AS due, jobs.lease_ms, jobs.strict
+  FROM unwaiting JOIN progressed USING (id) JOIN redrive.jobs USING (id)
 ), made_ready AS (
-  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, partition)
-  SELECT lane, due, id, lease_ms, CASE WHEN state = 3 THEN 0 ELSE state END, true, partition FROM resumed
+  INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, partition, strict)
+  SELECT lane, due, id, lease_ms, CASE WHEN state = 3 THEN 0 ELSE state END, true, partition, strict FROM resumed
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT resumed.lane, changes.state, changes.sign * count(*)

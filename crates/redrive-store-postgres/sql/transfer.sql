@@ -97,8 +97,8 @@ WITH given AS MATERIALIZED (
     CASE WHEN state = 2 THEN attempt - 1 ELSE attempt END, last_status, paused, true, worker, last_error
   FROM added
 ), ready AS (
-  INSERT INTO redrive.ready (due, id, lease_ms, lane, state, progress, awaiting, partition)
-  SELECT next_run_at, id, lease_ms, lane, state, true, awaits IS NOT NULL, partition FROM added WHERE state < 2
+  INSERT INTO redrive.ready (due, id, lease_ms, lane, state, progress, awaiting, partition, strict)
+  SELECT next_run_at, id, lease_ms, lane, state, true, awaits IS NOT NULL, partition, strict FROM added WHERE state < 2
 ), waiting AS (
   INSERT INTO redrive.waiting (id, due, awaits_failures, lane, awaits_branch, awaits, strict, awaits_name, partition)
   SELECT id, next_run_at, awaits_failures, lane, awaits_branch, awaits, strict, awaits_name, partition

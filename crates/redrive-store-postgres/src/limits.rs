@@ -3,3 +3,4 @@
 pub(crate) mod claim;
 pub(crate) mod locks;
 pub(crate) mod slots;
+pub(crate) mod usage;

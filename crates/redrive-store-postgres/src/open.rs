@@ -21,8 +21,9 @@ use crate::error::Result;
 use crate::lanes::{LaneCache, Lanes};
 use crate::lifecycle::held_claims::HeldClaims;
 use crate::lifecycle::prune::PrunePositions;
-use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions};
+use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions, ScanSchedule};
 use crate::limits::claim::KnownLimits;
+use crate::limits::usage::full_count_schedule;
 use crate::notifications::{NotificationTasks, Outbox, WakeState};
 use crate::open::address::Address;
 use crate::pool::{Connector, Driver, Pool};
@@ -81,6 +82,7 @@ impl PostgresStore {
             held_claims: Mutex::default(),
             prune_positions: Mutex::default(),
             known_limits: Mutex::default(),
+            limited_claims: tokio::sync::Mutex::new(full_count_schedule()),
             enqueue_batcher: CallBatcher::default(),
             remember_batcher: CallBatcher::default(),
             clock: options.clock,
@@ -147,6 +149,8 @@ pub(crate) struct Inner {
     held_claims: Mutex<HeldClaims>,
     prune_positions: Mutex<PrunePositions>,
     known_limits: Mutex<KnownLimits>,
+    /// Held during a round of a claim from queues with limits. Schedules full counts.
+    pub(crate) limited_claims: tokio::sync::Mutex<ScanSchedule>,
     pub(crate) enqueue_batcher: CallBatcher<NewJob>,
     pub(crate) remember_batcher: CallBatcher<NewStep>,
     clock: Option<Arc<dyn Clock>>,

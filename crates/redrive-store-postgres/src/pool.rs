@@ -71,8 +71,9 @@ impl Connector {
     }
 }
 
-/// Begins a transaction whose statements see everything that was committed before them, whatever the default of the server is.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+/// Begins a transaction whose statements see everything that was committed before them, whatever the default of the server is. The server
+/// must not compile its statements, because it would do so anew for each call, which takes longer than most of them run.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL jit = off";
 
 /// A connection to a server.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ pub(crate) mod list;
 pub(crate) mod search;
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redrive_core::store::{Cursor, Page, Stats};
 use redrive_core::{Attempt, AttemptReport, Epoch, Job, JobId, Queue, Timestamp, WorkerId};
@@ -13,7 +13,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, Result};
+use crate::lifecycle::scan_start::OldestDueRead;
 use crate::open::Inner;
+use crate::pool::Parameter;
 use crate::{row, sql};
 
 static GET: Statement = sql::READ.statement("get");
@@ -70,11 +72,20 @@ pub(crate) fn read_attempt(row: &Row) -> Result<Attempt> {
 }
 
 pub(crate) async fn stats(inner: &Inner) -> Result<Stats> {
-    let now = inner.manual_now();
-    let rows = inner.pool.query(&STATS, &[(&now, Type::INT8)]).await?;
+    let (started, now) = (Instant::now(), inner.manual_now());
+    let start = inner.claim_positions().start_of_oldest_due(started);
+    let parameters: [Parameter<'_>; 3] =
+        [(&now, Type::INT8), (&start.lanes, Type::INT4_ARRAY), (&start.at, Type::INT8_ARRAY)];
+    let rows = inner.pool.query(&STATS, &parameters).await?;
     let first = rows.first().ok_or_else(Error::no_row)?;
-    let mut stats = Stats {
+    let read = OldestDueRead {
         now: Timestamp::from_ms(first.try_get("now")?),
+        lanes: first.try_get::<_, Option<_>>("lanes")?.unwrap_or_default(),
+        first_due: first.try_get::<_, Option<_>>("first_due")?.unwrap_or_default(),
+    };
+    inner.claim_positions().record_oldest_due(&start, &read, started.elapsed());
+    let mut stats = Stats {
+        now: read.now,
         oldest_due: first.try_get::<_, Option<i64>>("due")?.map(Timestamp::from_ms),
         ..Stats::default()
     };

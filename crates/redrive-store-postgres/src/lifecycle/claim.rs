@@ -13,6 +13,7 @@ use tokio_postgres::types::Type;
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::limits;
+use crate::limits::claim::LimitedClaim;
 use crate::open::Inner;
 use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
@@ -26,7 +27,10 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
     if !limited && let Some(claim) = claim_unlimited(inner, request, request.limit, false).await? {
         return Ok(finish(inner, request, claim, wake));
     }
-    let mut claim = limits::claim::claim(inner, request).await?;
+    let LimitedClaim { mut claim, has_other_lanes } = limits::claim::claim(inner, request).await?;
+    if !has_other_lanes {
+        return Ok(finish(inner, request, claim, wake));
+    }
     let left = request.limit - claim.rows.len();
     match claim_unlimited(inner, request, left, true).await {
         Ok(others) => claim.extend(others),

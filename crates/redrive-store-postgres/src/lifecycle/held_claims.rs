@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use redrive_core::Lease;
+use redrive_core::{Lease, Order};
 use uuid::Uuid;
 
 use crate::row::JobRow;
@@ -37,13 +37,15 @@ struct HeldClaim {
 }
 
 /// A job under a lease of this process.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct HeldJob {
     pub(crate) epoch: u64,
     pub(crate) lane: i32,
     pub(crate) attempt: i32,
-    /// Whether the job has neither a parent nor a partition key.
-    is_alone: bool,
+    /// The partition whose slot the job occupies.
+    pub(crate) partition: Option<String>,
+    /// Whether the job has neither a parent nor a strict order.
+    is_simple: bool,
     /// Whether a call settles it now.
     is_settling: bool,
 }
@@ -58,16 +60,27 @@ impl HeldClaims {
         for row in rows {
             let (lease_of_job, job) = match &row.job {
                 Ok(job) => {
-                    let is_alone = job.parent.is_none() && job.partition.is_none();
-                    let attempt = i32::try_from(job.attempt).unwrap_or(i32::MAX);
-                    let held =
-                        HeldJob { epoch: job.epoch, lane: row.lane, attempt, is_alone, is_settling: false };
+                    let is_strict = job.partition.as_ref().is_some_and(|each| each.order == Order::Strict);
+                    let held = HeldJob {
+                        epoch: job.epoch,
+                        lane: row.lane,
+                        attempt: i32::try_from(job.attempt).unwrap_or(i32::MAX),
+                        partition: job.partition.as_ref().map(|partition| partition.scope(&job.queue)),
+                        is_simple: job.parent.is_none() && !is_strict,
+                        is_settling: false,
+                    };
                     (job.lease.unwrap_or(lease), held)
                 }
                 Err(unreadable) => {
                     let epoch = unreadable.lease.epoch;
-                    let held =
-                        HeldJob { epoch, lane: row.lane, attempt: 0, is_alone: false, is_settling: false };
+                    let held = HeldJob {
+                        epoch,
+                        lane: row.lane,
+                        attempt: 0,
+                        partition: None,
+                        is_simple: false,
+                        is_settling: false,
+                    };
                     (lease, held)
                 }
             };
@@ -77,10 +90,10 @@ impl HeldClaims {
         }
     }
 
-    /// The jobs of these leases, if all are held, alone, and not being settled. They are being settled from now on: call
+    /// The jobs of these leases, if all are held, simple, and not being settled. They are being settled from now on: call
     /// [`Self::settled`] or [`Self::not_settled`] afterwards.
     pub(crate) fn start_simple(&mut self, leases: &[Lease]) -> Option<Vec<HeldJob>> {
-        let of = |lease: &Lease| self.job(*lease).filter(|job| job.is_alone && !job.is_settling);
+        let of = |lease: &Lease| self.job(*lease).filter(|job| job.is_simple && !job.is_settling).cloned();
         let jobs: Vec<HeldJob> = leases.iter().map(of).collect::<Option<_>>()?;
         self.start(leases);
         Some(jobs)
@@ -164,9 +177,9 @@ impl HeldClaims {
         self.claims.remove(&number);
     }
 
-    fn job(&self, lease: Lease) -> Option<HeldJob> {
+    fn job(&self, lease: Lease) -> Option<&HeldJob> {
         let job = self.claims.get(&claim_number(lease.epoch))?.jobs.get(&lease.id.0)?;
-        (job.epoch == lease.epoch).then_some(*job)
+        (job.epoch == lease.epoch).then_some(job)
     }
 
     fn job_mut(&mut self, lease: Lease) -> Option<&mut HeldJob> {

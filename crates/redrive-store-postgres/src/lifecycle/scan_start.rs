@@ -4,7 +4,8 @@
 //! snapshot, and then every claim would walk over all of them. So each node caches, for each lane, where its last claims ended, and
 //! starts a little before that. Jobs that appear earlier, such as one whose transaction took long to commit, are found by scans that
 //! start further back once in a while: a near scan half a second back, a full scan at the beginning of the index. A node that makes a job
-//! due before the position lowers it, on the other nodes too. The same holds for leases: settled leases leave dead entries.
+//! due before the position lowers it, on the other nodes too. A read of the oldest due job has positions of its own, so that it never
+//! makes claims miss a job. The same holds for leases: settled leases leave dead entries.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use crate::row::JobRow;
 
-/// The time between two full scans of claims while these are fast.
+/// The time between two full scans of claims, and of reads of the oldest due job, while these are fast.
 const FULL_CLAIM_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two near scans of claims while these are fast.
 const NEAR_CLAIM_SCAN_INTERVAL: Duration = Duration::from_millis(100);
@@ -44,6 +45,7 @@ pub(crate) struct ClaimPositions {
     lowered: u64,
     /// One for each set of queues and kinds, because a scan only covers the lanes of its own claim.
     schedules: HashMap<(Vec<Queue>, Vec<Kind>), ScanSchedules>,
+    oldest_due: OldestDuePositions,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,54 @@ pub(crate) struct ClaimStart {
     pub(crate) ids: Vec<Uuid>,
 }
 
+/// The due time in each lane from which on this node looks for the oldest due job.
+#[derive(Debug)]
+struct OldestDuePositions {
+    by_lane: HashMap<i32, i64>,
+    /// Counts how often positions were lowered. A read that started before the last time raises no position.
+    lowered: u64,
+    full_scan: ScanSchedule,
+}
+
+impl Default for OldestDuePositions {
+    fn default() -> Self {
+        Self { by_lane: HashMap::new(), lowered: 0, full_scan: ScanSchedule::new(FULL_CLAIM_SCAN_INTERVAL) }
+    }
+}
+
+impl OldestDuePositions {
+    fn lower(&mut self, at: i64) {
+        self.lowered += 1;
+        self.by_lane.values_mut().for_each(|position| *position = at.min(*position));
+    }
+
+    fn lower_lanes(&mut self, early: &HashMap<i32, i64>) {
+        self.lowered += u64::from(!early.is_empty());
+        for (lane, at) in early {
+            self.by_lane.entry(*lane).and_modify(|position| *position = (*at).min(*position));
+        }
+    }
+}
+
+/// Where a read of the oldest due job starts, as columns. A lane that is not listed is read from its beginning.
+#[derive(Debug)]
+pub(crate) struct OldestDueStart {
+    is_full: bool,
+    lowered: u64,
+    pub(crate) lanes: Vec<i32>,
+    pub(crate) at: Vec<i64>,
+}
+
+/// The first due job of each lane.
+#[derive(Debug)]
+pub(crate) struct OldestDueRead {
+    /// The store's time.
+    pub(crate) now: Timestamp,
+    pub(crate) lanes: Vec<i32>,
+    /// Due times. None for a lane without a due job.
+    pub(crate) first_due: Vec<Option<i64>>,
+}
+
 impl ClaimPositions {
     /// Returns where the next claim starts.
     pub(crate) fn start(&mut self, request: &ClaimRequest, now: Instant) -> ClaimStart {
@@ -177,12 +227,37 @@ impl ClaimPositions {
         }
     }
 
+    /// Returns where a read of the oldest due job of all lanes starts.
+    pub(crate) fn start_of_oldest_due(&mut self, now: Instant) -> OldestDueStart {
+        let positions = &mut self.oldest_due;
+        let is_full = positions.full_scan.try_start(now);
+        let listed = positions.by_lane.iter().filter(|_| !is_full);
+        let (lanes, at) = listed.map(|(lane, at)| (*lane, *at)).unzip();
+        OldestDueStart { is_full, lowered: positions.lowered, lanes, at }
+    }
+
+    /// Records the first due job of each lane. The next read starts there, or close to the current time in lanes without one.
+    pub(crate) fn record_oldest_due(&mut self, start: &OldestDueStart, read: &OldestDueRead, took: Duration) {
+        let positions = &mut self.oldest_due;
+        if start.is_full {
+            positions.full_scan.record(Instant::now(), took);
+        }
+        if start.lowered != positions.lowered {
+            return;
+        }
+        let latest = read.now.before(LATE_JOB).as_ms();
+        for (lane, due) in read.lanes.iter().zip(&read.first_due) {
+            positions.by_lane.insert(*lane, due.map_or(latest, |due| due.min(latest)));
+        }
+    }
+
     fn schedules(&mut self, request: &ClaimRequest) -> &mut ScanSchedules {
         self.schedules.entry((request.queues.clone(), request.kinds.clone())).or_default()
     }
 
     /// Lowers the position in every lane to this time, because a job will appear there.
     pub(crate) fn lower(&mut self, at: Timestamp) {
+        self.oldest_due.lower(at.as_ms());
         for position in self.by_lane.values_mut() {
             position.lower((at.as_ms(), Uuid::nil()));
         }
@@ -190,6 +265,7 @@ impl ClaimPositions {
 
     /// Lowers the positions in these lanes to these times. Claims that run now may have passed the jobs there.
     pub(crate) fn lower_lanes(&mut self, early: &HashMap<i32, i64>) {
+        self.lower_oldest_due(early);
         self.lowered += u64::from(!early.is_empty());
         for (lane, at) in early {
             if let Some(position) = self.by_lane.get_mut(lane) {
@@ -198,9 +274,16 @@ impl ClaimPositions {
         }
     }
 
-    /// Makes the next claims start at the beginning of every lane.
+    /// Lowers the positions of reads of the oldest due job in these lanes. For lanes whose claims have no positions.
+    pub(crate) fn lower_oldest_due(&mut self, early: &HashMap<i32, i64>) {
+        self.oldest_due.lower_lanes(early);
+    }
+
+    /// Makes the next claims, and the next read of the oldest due job, start at the beginning of every lane.
     pub(crate) fn forget(&mut self) {
-        *self = Self { lowered: self.lowered + 1, ..Self::default() };
+        let oldest_due =
+            OldestDuePositions { lowered: self.oldest_due.lowered + 1, ..OldestDuePositions::default() };
+        *self = Self { lowered: self.lowered + 1, oldest_due, ..Self::default() };
     }
 }
 
@@ -261,18 +344,18 @@ pub(crate) struct LeaseScan {
 
 /// Schedules scans that may be slow: one now, then one per interval, less often while they are slow.
 #[derive(Debug)]
-struct ScanSchedule {
+pub(crate) struct ScanSchedule {
     interval: Duration,
     next: Option<Instant>,
 }
 
 impl ScanSchedule {
-    fn new(interval: Duration) -> Self {
+    pub(crate) fn new(interval: Duration) -> Self {
         Self { interval, next: None }
     }
 
     /// Returns true to one caller at a time, once per interval. That caller makes the scan; the others continue.
-    fn try_start(&mut self, now: Instant) -> bool {
+    pub(crate) fn try_start(&mut self, now: Instant) -> bool {
         let due = self.next.is_none_or(|next| next <= now);
         if due {
             self.next = Some(now + LOST_SCAN);
@@ -281,7 +364,7 @@ impl ScanSchedule {
     }
 
     /// Records that a scan has ended, and how long it took.
-    fn record(&mut self, now: Instant, took: Duration) {
+    pub(crate) fn record(&mut self, now: Instant, took: Duration) {
         self.next = Some(now + (took * SCAN_SHARE).max(self.interval));
     }
 }
@@ -392,6 +475,61 @@ mod tests {
         let after = positions.start(&request(&[]), start);
         record(&mut positions, &after, &[taken(1, 3_000), taken(1, 600_000)]);
         assert_eq!(first_position(&mut positions, start), Some(600_000));
+    }
+
+    /// Reads the oldest due jobs of the lanes 1 and 2. Returns where the read started in them, and whether it was full.
+    fn read_oldest_due(
+        positions: &mut ClaimPositions,
+        at: Instant,
+        first_due: [Option<i64>; 2],
+    ) -> (bool, [Option<i64>; 2]) {
+        let start = positions.start_of_oldest_due(at);
+        let read = OldestDueRead { now: NOW, lanes: vec![1, 2], first_due: first_due.into() };
+        positions.record_oldest_due(&start, &read, SOON);
+        let from: HashMap<i32, i64> = start.lanes.into_iter().zip(start.at).collect();
+        (start.is_full, [1, 2].map(|lane| from.get(&lane).copied()))
+    }
+
+    #[test]
+    fn reads_of_the_oldest_due_job_walk_over_dead_entries_once_in_a_while_only() {
+        let (mut positions, start) = (ClaimPositions::default(), Instant::now());
+        let mut read = |at, first_due| read_oldest_due(&mut positions, at, first_due);
+        assert_eq!(read(start, [Some(7_000), None]), (true, [None, None]));
+        assert_eq!(read(start, [Some(9_000), None]), (false, [Some(7_000), Some(999_500)]));
+        assert_eq!(read(start, [None, None]), (false, [Some(9_000), Some(999_500)]));
+        // A job appears before the position. The next full scan finds it.
+        let later = start + 2 * FULL_CLAIM_SCAN_INTERVAL;
+        assert_eq!(read(later, [None, Some(5_000)]), (true, [None, None]));
+        assert_eq!(read(start, [None, Some(5_000)]), (false, [Some(999_500), Some(5_000)]));
+    }
+
+    #[test]
+    fn a_job_that_becomes_due_early_is_found_by_the_next_read_of_the_oldest_due_job() {
+        let (mut positions, start) = (ClaimPositions::default(), Instant::now());
+        read_oldest_due(&mut positions, start, [None, None]);
+        // The same time twice: a read in between moved the position back.
+        for _ in 0..2 {
+            positions.lower(Timestamp::from_ms(7_000));
+            let read = read_oldest_due(&mut positions, start, [None, None]);
+            assert_eq!(read, (false, [Some(7_000), Some(7_000)]));
+        }
+        positions.lower_oldest_due(&HashMap::from([(2, 6_000)]));
+        assert_eq!(
+            read_oldest_due(&mut positions, start, [None, None]),
+            (false, [Some(999_500), Some(6_000)])
+        );
+    }
+
+    #[test]
+    fn a_read_of_the_oldest_due_job_moves_no_claim() {
+        let (mut positions, start) = (ClaimPositions::default(), Instant::now());
+        read_oldest_due(&mut positions, start, [None, None]);
+        claim_recent(&mut positions, start, 0, 1);
+        let before = first_position(&mut positions, start);
+        positions.lower(Timestamp::from_ms(7_000));
+        read_oldest_due(&mut positions, start, [None, None]);
+        assert_ne!(before, Some(7_000));
+        assert_eq!(first_position(&mut positions, start), Some(7_000));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Applies verdicts under their leases, with their attempts and follow-ups, and renews leases.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use redrive_core::store::{SettleResult, Settlement};
@@ -15,6 +15,7 @@ use crate::lanes::Lanes;
 use crate::lifecycle::enqueue::{self, HorizonCheck};
 use crate::lifecycle::job_tree::{self, JobTree};
 use crate::lifecycle::settle_columns::{FollowUpColumns, SettlementColumns, key};
+use crate::limits::slots::give_slots;
 use crate::open::Inner;
 use crate::pool::Executor;
 use crate::pool::Parameter;
@@ -32,7 +33,9 @@ pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<
         None
     };
     let Some(applied) = simple else { return settle_all(inner, settlements).await };
-    let slot_freed = frees_slots(inner, &applied);
+    let vacated: BTreeSet<String> = applied.values().filter_map(|row| row.partition.clone()).collect();
+    let slot_given = !vacated.is_empty() && give_slots(inner, &vacated).await;
+    let slot_freed = slot_given || frees_slots(inner, &applied);
     let succeeded = |settlement: &Settlement| applied.contains_key(&key(settlement.lease));
     if settlements.iter().all(succeeded) {
         return Ok((vec![SettleResult::Applied(State::Succeeded); settlements.len()], slot_freed));
@@ -288,12 +291,14 @@ async fn settle_successes(
     let (ids, epochs): (Vec<Uuid>, Vec<i64>) = leases.iter().copied().map(key).unzip();
     let lanes: Vec<i32> = jobs.iter().map(|job| job.lane).collect();
     let attempts: Vec<i32> = jobs.iter().map(|job| job.attempt).collect();
-    let parameters: [Parameter<'_>; 6] = [
+    let partitions: Vec<Option<&str>> = jobs.iter().map(|job| job.partition.as_deref()).collect();
+    let parameters: [Parameter<'_>; 7] = [
         (&inner.manual_now(), Type::INT8),
         (&ids, Type::UUID_ARRAY),
         (&epochs, Type::INT8_ARRAY),
         (&lanes, Type::INT4_ARRAY),
         (&attempts, Type::INT4_ARRAY),
+        (&partitions, Type::TEXT_ARRAY),
         (&released, Type::INT8_ARRAY),
     ];
     let settled = inner.pool.query(&SETTLE_SUCCESS, &parameters).await;

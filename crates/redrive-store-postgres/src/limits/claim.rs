@@ -1,48 +1,54 @@
 //! Leases due jobs from queues with limits, or with partition keys.
 //!
 //! A claim reads candidates, locks their queues and partitions, counts the running jobs there, decides about one candidate after
-//! the other, and takes those that are still ready. The order matters. The locks come before the rows, so that two claims cannot wait for
-//! each other. The counting statement starts after the locks are held, so that its counts stay true whatever other nodes claim. Each round
-//! is a transaction of its own, because its locks must be taken in order.
+//! the other, and applies the decisions. The order matters. The locks come before the rows, so that two claims cannot wait for
+//! each other. The counting statement starts after the locks are held, so that its counts stay true whatever other nodes claim. If somebody
+//! else took a candidate meanwhile, nothing is applied, and the claim decides again without it: its slot is free for the next one. Each
+//! round is a transaction of its own, because its locks must be taken in order. It reads the contents of the leased jobs after its
+//! commit, without locks.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::{Duration, Instant};
 
-use redrive_core::capacity::{Admission, Candidate, Capacity, LimitsByQueue, RecentStarts};
-use redrive_core::queue_limits::Limits;
+use redrive_core::capacity::{Admission, Candidate, Capacity, LimitsByQueue};
 use redrive_core::store::ClaimRequest;
 use redrive_core::time::ceil_ms;
 use redrive_core::{JobId, Kind, Queue, QueueLimits, Timestamp};
 use redrive_sql::Statement;
+use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::lifecycle::claim::PartialClaim;
-use crate::limits::locks;
+use crate::limits::usage::{CountExtent, LimitedPartition, count, count_queues, limited_partitions};
+use crate::limits::{locks, slots};
 use crate::open::Inner;
 use crate::pool::{Executor, Parameter};
-use crate::row::{self, JobRow};
+use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
 
 static LANES_WITH_LIMITS: Statement = sql::LIMITS.statement("lanes_with_limits");
-static COUNT_USAGE: Statement = sql::LIMITS.statement("count_usage");
 static APPLY_CLAIM: Statement = sql::LIMITS.statement("apply_claim");
+static READ_LEASED: Statement = sql::LIMITS.statement("read_leased");
 static NEXT_DUE: Statement = sql::LIMITS.statement("next_due");
-
 static CLAIM_CANDIDATES: Statement = sql::LIMITS.statement("claim_candidates");
 
 /// The maximum number of rounds of one claim. Jobs that are still due after that wait for the next claim.
 const ROUNDS_MAX: usize = 16;
+/// How often a claim tries to read the jobs that it has leased, and the pause after the first failure. Each further pause is twice as long.
+const READ_LEASED_TRIES: u32 = 5;
+const READ_LEASED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The row of a due job that a claim decides about.
 #[derive(Debug)]
-struct CandidateRow {
+pub(crate) struct CandidateRow {
     id: Uuid,
-    lane: i32,
+    pub(crate) lane: i32,
     due: i64,
-    partition: Option<String>,
-    strict: bool,
+    pub(crate) partition: Option<String>,
+    pub(crate) strict: bool,
 }
 
 impl CandidateRow {
@@ -95,12 +101,17 @@ fn claim_key(request: &ClaimRequest) -> (Vec<Queue>, Vec<Kind>) {
     (request.queues.clone(), request.kinds.clone())
 }
 
+/// A claim from limited lanes, and whether the request has other lanes.
+pub(crate) struct LimitedClaim {
+    pub(crate) claim: PartialClaim,
+    pub(crate) has_other_lanes: bool,
+}
+
 /// Claims from the limited lanes of a request those due jobs that come before the jobs of the other lanes.
-pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<PartialClaim> {
+pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<LimitedClaim> {
     let mut scope = read_scope(inner, request).await?;
     inner.known_limits().update(request, &scope);
-    let no_candidates = (BTreeMap::new(), Vec::new());
-    let (mut capacity, _) = count(&*inner.pool, inner.manual_now(), &scope, &no_candidates).await?;
+    let mut capacity = count_queues(inner, request, &scope).await?;
     let mut claimed = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let left = request.limit - claimed.len();
@@ -125,13 +136,14 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Parti
         Err(_) if !claimed.is_empty() => Some(capacity.now),
         next_due => next_due?,
     };
-    Ok(PartialClaim { rows: claimed, now: capacity.now, next_due })
+    let claim = PartialClaim { rows: claimed, now: capacity.now, next_due };
+    Ok(LimitedClaim { claim, has_other_lanes: !scope.is_all_limited() })
 }
 
 /// The lanes of a claim, and the limits of their queues.
-struct ClaimScope {
+pub(crate) struct ClaimScope {
     lanes: BTreeMap<i32, ScopedLane>,
-    limits: LimitsByQueue,
+    pub(crate) limits: LimitsByQueue,
 }
 
 struct ScopedLane {
@@ -145,11 +157,15 @@ impl ClaimScope {
         self.lanes.values().any(|lane| lane.limited)
     }
 
-    fn queue(&self, lane: i32) -> Option<&Queue> {
+    fn is_all_limited(&self) -> bool {
+        self.is_limited() && self.lanes.values().all(|lane| lane.limited)
+    }
+
+    pub(crate) fn queue(&self, lane: i32) -> Option<&Queue> {
         self.lanes.get(&lane).map(|lane| &lane.queue)
     }
 
-    fn queues(&self) -> Vec<&str> {
+    pub(crate) fn queues(&self) -> Vec<&str> {
         let queues: BTreeSet<&str> = self.lanes.values().map(|lane| lane.queue.as_str()).collect();
         queues.into_iter().collect()
     }
@@ -189,25 +205,93 @@ async fn claim_round(
     left: usize,
 ) -> Result<RoundResult> {
     let now = inner.manual_now();
+    // Concurrent rounds of this node would read the same candidates, and wait for the same locks.
+    let mut full_counts = inner.limited_claims.lock().await;
+    let extent = if full_counts.try_start(Instant::now()) { CountExtent::Full } else { CountExtent::Running };
+    let mut counting = Duration::ZERO;
     let claiming = inner.pool.transaction(async |client| {
         let due = read_candidates(client, now, scope, capacity, left).await?;
         let partitions = limited_partitions(scope, &due);
-        lock(client, scope, &due, &partitions).await?;
-        let (mut capacity, ready) = count(client, now, scope, &(partitions, due.iter().collect())).await?;
+        let started = Instant::now();
+        // The client sends the second statement without waiting for the locks. The server runs it only after it has taken them.
+        let (locked, counted) = tokio::join!(
+            biased;
+            lock(client, scope, &due, &partitions),
+            count(client, now, scope, &partitions, extent),
+        );
+        counting = started.elapsed();
+        locked?;
+        let counted = counted?;
         // Limits that changed meanwhile may need other locks.
-        if capacity.limits != scope.limits {
-            return Ok((vec![], capacity, Decisions { again: true, ..Decisions::default() }));
+        if counted.limits != scope.limits {
+            return Ok((vec![], counted, Decisions { again: true, ..Decisions::default() }));
         }
-        let left_ready = due.iter().filter(|job| ready.contains(&job.id));
-        let mut decisions = decide(&mut capacity, scope, left_ready);
-        decisions.again |= ready.len() < due.len();
-        let rows = apply(client, request, &capacity, &decisions).await?;
-        Ok((rows, capacity, decisions))
+        decide_and_apply(client, request, scope, counted, due).await
     });
-    let (rows, capacity, decisions) = claiming.await?;
-    let lanes = inner.lanes_of(&rows).await?;
-    let rows = row::read_all(&rows, lanes)?;
-    Ok(RoundResult { rows, capacity, again: decisions.again })
+    let claiming = claiming.await;
+    if extent == CountExtent::Full {
+        full_counts.record(Instant::now(), counting);
+    }
+    drop(full_counts);
+    let (claims, capacity, mut decisions) = claiming?;
+    let rows = read_leased(inner, &claims).await;
+    // A slot of these partitions may have become free meanwhile. The settlement that freed it did not see the new waiters yet.
+    if !decisions.waiting.is_empty() && slots::give_slots(inner, &decisions.waiting).await {
+        inner.wake();
+        decisions.again = true;
+    }
+    Ok(RoundResult { rows: rows?, capacity, again: decisions.again })
+}
+
+/// Decides about the candidates that are still ready and that nobody else has locked. Returns the claims that it made.
+async fn decide_and_apply(
+    client: &Client,
+    request: &ClaimRequest,
+    scope: &ClaimScope,
+    counted: Capacity,
+    mut due: Vec<CandidateRow>,
+) -> Result<(Vec<i64>, Capacity, Decisions)> {
+    let mut were_all_found = true;
+    loop {
+        let mut capacity = counted.clone();
+        let mut decisions = decide(&mut capacity, scope, &due);
+        match apply(client, request, &capacity, &decisions).await? {
+            Application::Done(claims) => {
+                // More jobs may be due behind those that were not found. If no job was found, the next claim looks for them.
+                decisions.again |= !were_all_found && !decisions.ids.is_empty();
+                return Ok((claims, capacity, decisions));
+            }
+            Application::NotFound(missing) => {
+                due.retain(|job| !missing.contains(&job.id));
+                were_all_found = false;
+            }
+        }
+    }
+}
+
+/// Reads the jobs of claims that this node has made. Other claims need not wait for this, so it comes after the commit. If it fails, the
+/// jobs stay leased until their leases end, so it tries again.
+async fn read_leased(inner: &Inner, claims: &[i64]) -> Result<Vec<JobRow>> {
+    if claims.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut tries, mut pause) = (1, READ_LEASED_PAUSE);
+    loop {
+        match try_read_leased(inner, claims).await {
+            Err(_) if tries < READ_LEASED_TRIES => {
+                sleep(pause).await;
+                (tries, pause) = (tries + 1, pause * 2);
+            }
+            read => return read,
+        }
+    }
+}
+
+async fn try_read_leased(inner: &Inner, claims: &[i64]) -> Result<Vec<JobRow>> {
+    let mut arriving = ArrivingJobs::new(inner.lanes.snapshot());
+    let mut each = |row| arriving.read(row);
+    inner.pool.query_each(&READ_LEASED, &[(&claims, Type::INT8_ARRAY)], &mut each).await?;
+    arriving.finish(inner).await
 }
 
 /// Reads the due jobs of limited lanes that come first among the due jobs of all lanes, except those of queues without a free slot.
@@ -239,90 +323,17 @@ async fn read_candidates(
     rows.iter().map(candidate).collect()
 }
 
-/// The partitions of the candidates that have limits or a strict order.
-fn limited_partitions<'a>(scope: &ClaimScope, due: &'a [CandidateRow]) -> BTreeMap<&'a str, Limits> {
-    let per_key = |job: &CandidateRow| {
-        let queue = scope.queue(job.lane);
-        queue
-            .and_then(|queue| scope.limits.get(queue.as_str()))
-            .map(|limits| limits.per_key)
-            .unwrap_or_default()
-    };
-    let limited = due.iter().filter(|job| job.strict || per_key(job) != Limits::default());
-    limited.filter_map(|job| Some((job.partition.as_deref()?, per_key(job)))).collect()
-}
-
 async fn lock(
     client: &Client,
     scope: &ClaimScope,
     due: &[CandidateRow],
-    partitions: &BTreeMap<&str, Limits>,
+    partitions: &BTreeMap<&str, LimitedPartition>,
 ) -> Result<()> {
     let queues = due.iter().filter_map(|job| scope.queue(job.lane)).map(Queue::as_str);
     let queues = queues.filter(|queue| scope.limits.contains_key(*queue));
     let scopes: Vec<&str> = queues.chain(partitions.keys().copied()).collect();
     if !scopes.is_empty() {
         locks::lock(client, scopes, &[]).await?;
-    }
-    Ok(())
-}
-
-/// The partitions with limits or a strict order, and the candidates of a claim.
-type CandidateScopes<'a> = (BTreeMap<&'a str, Limits>, Vec<&'a CandidateRow>);
-
-/// Counts the running jobs and the recent starts in the queues of a claim and in these partitions. Locks the candidates, and returns the ids
-/// of those that are still ready.
-async fn count(
-    on: &(impl Executor + Sync),
-    now: Option<i64>,
-    scope: &ClaimScope,
-    (partitions, due): &CandidateScopes<'_>,
-) -> Result<(Capacity, HashSet<Uuid>)> {
-    let interval = |limits: &Limits| limits.rate.map(|rate| ceil_ms(rate.per()));
-    let (queues, queue_intervals): (Vec<&str>, Vec<Option<i64>>) =
-        scope.limits.iter().map(|(queue, limits)| (queue.as_str(), interval(&limits.queue_wide()))).unzip();
-    let (scopes, intervals): (Vec<&str>, Vec<Option<i64>>) =
-        partitions.iter().map(|(scope, limits)| (*scope, interval(limits))).unzip();
-    let lanes: Vec<i32> = due.iter().map(|job| job.lane).collect();
-    let times: Vec<i64> = due.iter().map(|job| job.due).collect();
-    let ids: Vec<Uuid> = due.iter().map(|job| job.id).collect();
-    let parameters: [Parameter<'_>; 9] = [
-        (&now, Type::INT8),
-        (&scope.queues(), Type::TEXT_ARRAY),
-        (&queues, Type::TEXT_ARRAY),
-        (&queue_intervals, Type::INT8_ARRAY),
-        (&scopes, Type::TEXT_ARRAY),
-        (&intervals, Type::INT8_ARRAY),
-        (&lanes, Type::INT4_ARRAY),
-        (&times, Type::INT8_ARRAY),
-        (&ids, Type::UUID_ARRAY),
-    ];
-    let (mut capacity, mut ready) = (Capacity::default(), HashSet::new());
-    for row in on.run(&COUNT_USAGE, &parameters).await? {
-        add_usage(&mut capacity, &mut ready, &row)?;
-    }
-    Ok((capacity, ready))
-}
-
-/// Adds a row of the statement `count_usage`.
-fn add_usage(capacity: &mut Capacity, ready: &mut HashSet<Uuid>, row: &Row) -> Result<()> {
-    let number = || Ok::<_, Error>(row.try_get::<_, Option<i64>>("number")?.unwrap_or_default());
-    let scope = || row.try_get::<_, String>("scope");
-    match row.try_get::<_, i32>("what")? {
-        0 => capacity.now = Timestamp::from_ms(number()?),
-        1 => drop(capacity.limits.insert(scope()?, QueueLimits::read(row.try_get("value")?))),
-        2 => drop(capacity.running.insert(scope()?, u64::try_from(number()?).unwrap_or_default())),
-        3 => {
-            let at = Timestamp::from_ms(row.try_get("at")?);
-            let starts: &mut RecentStarts = capacity.starts.entry(scope()?).or_default();
-            starts.before.push((at, number()?.unsigned_abs()));
-        }
-        5 => drop(ready.insert(row.try_get("id")?)),
-        _ => {
-            if let Some(id) = row.try_get::<_, Option<Uuid>>("id")? {
-                capacity.first.insert(scope()?, JobId(id));
-            }
-        }
     }
     Ok(())
 }
@@ -335,6 +346,8 @@ struct Decisions {
     ids: Vec<Uuid>,
     codes: Vec<i16>,
     until: Vec<Option<i64>>,
+    /// The partitions of the jobs that start to wait for a slot.
+    waiting: BTreeSet<String>,
     again: bool,
 }
 
@@ -354,11 +367,7 @@ impl Decisions {
 }
 
 /// Decides about candidates in their order.
-fn decide<'a>(
-    capacity: &mut Capacity,
-    scope: &ClaimScope,
-    due: impl Iterator<Item = &'a CandidateRow>,
-) -> Decisions {
+fn decide(capacity: &mut Capacity, scope: &ClaimScope, due: &[CandidateRow]) -> Decisions {
     let mut decisions = Decisions::default();
     for job in due {
         let Some(queue) = scope.queue(job.lane) else { continue };
@@ -367,43 +376,54 @@ fn decide<'a>(
         match admission {
             Admission::Take => decisions.push(job, LEASE, None),
             Admission::Skip => {}
-            Admission::WaitForSlot => decisions.push(job, WAIT_FOR_SLOT, None),
+            Admission::WaitForSlot => {
+                decisions.waiting.extend(job.partition.clone());
+                decisions.push(job, WAIT_FOR_SLOT, None);
+            }
             Admission::Delay(at) => decisions.push(job, DELAY, Some(at)),
         }
     }
     decisions
 }
 
-/// Writes the decisions, and returns the leased jobs.
+/// The result of applying decisions.
+enum Application {
+    /// All were applied. These claims have the leased jobs.
+    Done(Vec<i64>),
+    /// None was applied, because these jobs are no longer ready, or somebody else has locked them.
+    NotFound(HashSet<Uuid>),
+}
+
+/// Writes the decisions. Jobs that are found stay locked until the end of the transaction.
 async fn apply(
     client: &Client,
     request: &ClaimRequest,
     capacity: &Capacity,
     decisions: &Decisions,
-) -> Result<Vec<Row>> {
+) -> Result<Application> {
     if decisions.ids.is_empty() {
-        return Ok(vec![]);
+        return Ok(Application::Done(Vec::new()));
     }
     let started = capacity.starts.iter().filter(|(_, starts)| starts.added > 0);
-    let (scopes, starts): (Vec<&str>, Vec<i64>) =
-        started.map(|(scope, starts)| (scope.as_str(), starts.added as i64)).unzip();
-    client
-        .run(
-            &APPLY_CLAIM,
-            &[
-                (&capacity.now.as_ms(), Type::INT8),
-                (&decisions.lanes, Type::INT4_ARRAY),
-                (&decisions.due, Type::INT8_ARRAY),
-                (&decisions.ids, Type::UUID_ARRAY),
-                (&decisions.codes, Type::INT2_ARRAY),
-                (&decisions.until, Type::INT8_ARRAY),
-                (&scopes, Type::TEXT_ARRAY),
-                (&request.worker.as_str(), Type::TEXT),
-                (&ceil_ms(request.lease), Type::INT8),
-                (&starts, Type::INT8_ARRAY),
-            ],
-        )
-        .await
+    let scopes: Vec<&str> = started.map(|(scope, _)| scope.as_str()).collect();
+    let parameters: [Parameter<'_>; 9] = [
+        (&capacity.now.as_ms(), Type::INT8),
+        (&decisions.lanes, Type::INT4_ARRAY),
+        (&decisions.due, Type::INT8_ARRAY),
+        (&decisions.ids, Type::UUID_ARRAY),
+        (&decisions.codes, Type::INT2_ARRAY),
+        (&decisions.until, Type::INT8_ARRAY),
+        (&scopes, Type::TEXT_ARRAY),
+        (&request.worker.as_str(), Type::TEXT),
+        (&ceil_ms(request.lease), Type::INT8),
+    ];
+    let rows = client.run(&APPLY_CLAIM, &parameters).await?;
+    let row = rows.first().ok_or_else(Error::no_row)?;
+    let Some(found) = row.try_get::<_, Option<Vec<Uuid>>>("found")? else {
+        return Ok(Application::Done(row.try_get("claims")?));
+    };
+    let found: HashSet<Uuid> = found.into_iter().collect();
+    Ok(Application::NotFound(decisions.ids.iter().copied().filter(|id| !found.contains(id)).collect()))
 }
 
 /// When the next job is due whose queue has a free slot, or when a rate limit allows the next start.

@@ -18,6 +18,7 @@ use crate::sql;
 
 static GIVE_SLOTS: Statement = sql::LIMITS.statement("give_slots");
 static READ_PARTITIONS: Statement = sql::LIMITS.statement("read_partitions");
+static FIND_PARTITIONS_TO_SERVE: Statement = sql::LIMITS.statement("find_partitions_to_serve");
 
 /// The maximum number of jobs of a partition that get a slot at once if its limits were removed. A sweep finds the others.
 const NEXT_MAX: i64 = 1_000;
@@ -59,11 +60,8 @@ struct SlotWaiter {
 pub(crate) async fn give_slots(inner: &Inner, partitions: &BTreeSet<String>) -> bool {
     let mut tries = 1;
     loop {
-        let giving = resume(inner, partitions, |states| {
-            states.values().flat_map(PartitionState::next_for_slots).collect()
-        });
-        match giving.await {
-            Ok(resumed) => return !resumed.is_empty(),
+        match try_give_slots(inner, partitions).await {
+            Ok(resumed) => return resumed,
             Err(error) if error.is_busy() && tries < GIVE_SLOTS_TRIES => tries += 1,
             Err(error) => {
                 tracing::warn!(
@@ -76,36 +74,69 @@ pub(crate) async fn give_slots(inner: &Inner, partitions: &BTreeSet<String>) -> 
     }
 }
 
+async fn try_give_slots(inner: &Inner, partitions: &BTreeSet<String>) -> Result<bool> {
+    let now = inner.manual_now();
+    let partitions = find_partitions_to_serve(inner, partitions).await?;
+    if partitions.is_empty() {
+        return Ok(false);
+    }
+    let giving = inner.pool.transaction(async |client| {
+        let limits = lock(client, &partitions).await?;
+        let states = read_partitions(client, now, &partitions, &limits).await?;
+        make_due(client, states.values().flat_map(PartitionState::next_for_slots).collect()).await
+    });
+    Ok(!announce(inner, &giving.await?)?.is_empty())
+}
+
 /// Gives free slots to these jobs, in this order, as long as there are any. Returns the jobs that got one.
 pub(crate) async fn take_slots(inner: &Inner, requests: &[SlotRequest]) -> Result<BTreeSet<Uuid>> {
-    let partitions = requests.iter().filter_map(|request| request.partition.clone()).collect();
-    resume(inner, &partitions, |states| choose(requests, states)).await
-}
-
-/// Reads partitions under their locks, lets `choose` choose the jobs that get a slot, and makes them due.
-async fn resume(
-    inner: &Inner,
-    partitions: &BTreeSet<String>,
-    choose: impl FnOnce(&mut HashMap<String, PartitionState>) -> Vec<Uuid>,
-) -> Result<BTreeSet<Uuid>> {
     let now = inner.manual_now();
-    let resuming = inner.pool.transaction(async |client| {
-        let queues: BTreeSet<&str> =
-            partitions.iter().map(|partition| Partition::queue_of_scope(partition)).collect();
-        let queues: Vec<&str> = queues.into_iter().collect();
-        let limits = locks::lock(client, partitions.iter().map(String::as_str), &queues).await?;
-        let mut states = read_partitions(client, now, partitions, &limits).await?;
-        make_due(client, choose(&mut states)).await
+    let partitions: BTreeSet<String> =
+        requests.iter().filter_map(|request| request.partition.clone()).collect();
+    let taking = inner.pool.transaction(async |client| {
+        let limits = lock(client, &partitions).await?;
+        let mut states = read_partitions(client, now, &partitions, &limits).await?;
+        make_due(client, choose(requests, &mut states)).await
     });
-    resuming.await
+    announce(inner, &taking.await?)
 }
 
-async fn make_due(client: &Client, ids: Vec<Uuid>) -> Result<BTreeSet<Uuid>> {
+/// Locks partitions, and returns the limits of their queues.
+async fn lock(client: &Client, partitions: &BTreeSet<String>) -> Result<LimitsByQueue> {
+    let queues: BTreeSet<&str> =
+        partitions.iter().map(|partition| Partition::queue_of_scope(partition)).collect();
+    let queues: Vec<&str> = queues.into_iter().collect();
+    locks::lock(client, partitions.iter().map(String::as_str), &queues).await
+}
+
+/// Makes jobs claimable at their old due times. Returns their rows.
+async fn make_due(client: &Client, ids: Vec<Uuid>) -> Result<Vec<Row>> {
     if ids.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(Vec::new());
     }
-    let rows = client.run(&GIVE_SLOTS, &[(&ids, Type::UUID_ARRAY)]).await?;
-    rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
+    client.run(&GIVE_SLOTS, &[(&ids, Type::UUID_ARRAY)]).await
+}
+
+/// Lowers the positions of reads to the due times of these jobs, and returns the ids. Claims under limits have no positions.
+fn announce(inner: &Inner, rows: &[Row]) -> Result<BTreeSet<Uuid>> {
+    let (mut ids, mut early) = (BTreeSet::new(), HashMap::new());
+    for row in rows {
+        ids.insert(row.try_get("id")?);
+        let due: i64 = row.try_get("due")?;
+        early
+            .entry(row.try_get("lane")?)
+            .and_modify(|first: &mut i64| *first = due.min(*first))
+            .or_insert(due);
+    }
+    inner.claim_positions().lower_oldest_due(&early);
+    Ok(ids)
+}
+
+/// Leaves out the partitions in which nothing is to do, which are most. That needs no lock, and costs far less than reading their numbers.
+async fn find_partitions_to_serve(inner: &Inner, partitions: &BTreeSet<String>) -> Result<BTreeSet<String>> {
+    let scopes: Vec<&str> = partitions.iter().map(String::as_str).collect();
+    let rows = inner.pool.query(&FIND_PARTITIONS_TO_SERVE, &[(&scopes, Type::TEXT_ARRAY)]).await?;
+    rows.iter().map(|row| Ok(row.try_get("scope")?)).collect()
 }
 
 async fn read_partitions(

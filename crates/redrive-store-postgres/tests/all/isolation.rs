@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redrive_core::store::SettleResult;
-use redrive_core::{State, Store, Verdict};
+use redrive_core::{NewJob, Order, Partition, PartitionKey, State, Store, Verdict};
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::servers::PgBouncer;
 use tokio::task::JoinSet;
@@ -26,6 +26,24 @@ async fn concurrent_calls_succeed_on_a_server_whose_default_is_serializable() {
         run_jobs(&cluster, [pooled.clone(), pooled]).await;
         assert_eq!(cluster.server.run(DIFFERENCE), "0");
     }
+}
+
+/// A claim under limits once spent 15 of its 20 ms on the compilation of a statement.
+#[tokio::test]
+async fn a_claim_under_limits_is_not_compiled() {
+    let cluster = Cluster::open(&[("jit", "on")]).await;
+    let partition = Partition { key: PartitionKey::new("a").expect("legal"), order: Order::Any };
+    let job = NewJob { partition: Some(partition), ..cluster.job() };
+    cluster.store.enqueue(vec![job]).await.expect("enqueued");
+    cluster.server.run(
+        "CREATE TABLE seen (isolation text, jit text);
+         CREATE FUNCTION note_settings() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           INSERT INTO seen VALUES (current_setting('transaction_isolation'), current_setting('jit')); RETURN NULL;
+         END $$;
+         CREATE TRIGGER note_settings AFTER INSERT ON redrive.slots EXECUTE FUNCTION note_settings()",
+    );
+    assert_eq!(claim(&cluster.store, 1, TIMEOUT).await.len(), 1);
+    assert_eq!(cluster.server.run("SELECT DISTINCT isolation, jit FROM seen").trim(), "read committed|off");
 }
 
 /// Nodes that start at once on an empty server take turns to migrate it.

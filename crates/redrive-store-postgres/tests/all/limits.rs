@@ -176,7 +176,8 @@ async fn work(store: &PostgresStore, left: &AtomicUsize) -> Vec<(Job, Instant, I
         if claimed.jobs.is_empty() {
             let _ = timeout(Duration::from_millis(20), store.wait(claimed.wake)).await;
         }
-        sleep(Duration::from_millis(2)).await;
+        // Long enough that running jobs reach the limits on a slow machine too.
+        sleep(Duration::from_millis(30)).await;
         for job in claimed.jobs {
             if job.attempt == 1 && job.id.0.as_bytes()[15] % 5 == 0 {
                 settle(store, &job, Verdict::Retry(Duration::from_millis(3))).await;
@@ -347,6 +348,44 @@ async fn a_job_that_frees_a_slot_wakes_the_other_node() {
     settle(&fixture.here, &first, Verdict::Complete(None)).await;
     timeout(TIMEOUT, fixture.there.wait(seen.wake)).await.expect("the wake-up arrives");
     assert_eq!(claim(&fixture.there, 1).await.len(), 1);
+}
+
+/// Makes every job that starts to wait stop before its row is written, as long as another session holds the lock 16.
+const STOP_NEW_WAITERS: &str = "\
+    CREATE FUNCTION stop_new_waiters() RETURNS trigger LANGUAGE plpgsql AS \
+      $$ BEGIN PERFORM pg_advisory_xact_lock(16); RETURN new; END $$; \
+    CREATE TRIGGER stop_new_waiters BEFORE INSERT ON redrive.waiting FOR EACH ROW EXECUTE FUNCTION stop_new_waiters()";
+
+/// Counts the sessions that wait for the lock 16.
+const STOPPED: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 16 AND objsubid = 1 AND NOT granted";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_becomes_free_while_a_job_starts_to_wait_is_not_lost() {
+    let fixture = Fixture::open().await;
+    fixture.set_limits(Some(limits(10, slots(1)))).await;
+    let enqueued = fixture.enqueue((0..2).map(|_| fixture.job(Some("a"), Order::Any)).collect()).await;
+    let running = claim(&fixture.here, 1).await.pop().expect("the job is due");
+    let (client, connection) =
+        tokio_postgres::connect(&fixture.server.address(), NoTls).await.expect("the server answers");
+    tokio::spawn(connection);
+    client.batch_execute(STOP_NEW_WAITERS).await.expect("a trigger");
+    client.batch_execute("SELECT pg_advisory_lock(16)").await.expect("the lock");
+    // The claim finds the only slot taken, and stops on its way to make the second job wait.
+    let there = fixture.there.clone();
+    let claiming = tokio::spawn(async move { claim_ids(&there, 1).await });
+    let stopped = async || client.query_one(STOPPED, &[]).await.expect("locks").get::<_, i64>(0) > 0;
+    timeout(TIMEOUT, async {
+        while !stopped().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the claim stops");
+    // This frees the slot, and finds nobody who waits for it.
+    settle(&fixture.here, &running, Verdict::Complete(None)).await;
+    client.batch_execute("SELECT pg_advisory_unlock(16)").await.expect("unlocked");
+    let claimed = timeout(TIMEOUT, claiming).await.expect("in time").expect("the claim ends");
+    assert_eq!(claimed, enqueued[1..], "the slot was free");
 }
 
 /// If a node dies after a settlement and before it gives the free slot to another job, a sweep does it.

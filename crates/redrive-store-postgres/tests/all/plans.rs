@@ -34,8 +34,8 @@ const BACKLOG: &str = r"
     FROM backlog;
     INSERT INTO redrive.progress (id, epoch, began_at, next_run_at, attempt)
     SELECT id, 65537, due, due, 1 FROM backlog WHERE state = 1;
-    INSERT INTO redrive.ready (lane, due, id, state, progress, partition)
-    SELECT lane, due, id, state % 3, state = 1, partition FROM backlog WHERE state IN (0, 1, 3);
+    INSERT INTO redrive.ready (lane, due, id, state, progress, partition, strict)
+    SELECT lane, due, id, state % 3, state = 1, partition, partition IS NOT NULL AND n % 2 = 0 FROM backlog WHERE state IN (0, 1, 3);
     INSERT INTO redrive.claims (claim, lease_until, started_at, worker, ids)
     SELECT 2 + n / 600, min(now_ms) + 30000 + n / 600, 0, 'w', array_agg(id ORDER BY id) FROM backlog WHERE state = 2 GROUP BY n / 600;
     SELECT setval('redrive.claim_numbers', 100000);
@@ -333,7 +333,15 @@ async fn claims_settlements_and_heartbeats_use_their_indexes() {
         let (ids, epochs, count) = (uuids(&held.ids), held.epochs(), held.ids.len());
         assert_eq!(count, LIMIT);
         let ones = || repeat(1, count, "integer");
-        let success = [null(), ids.clone(), epochs.clone(), ones(), ones(), text("'{5}'")];
+        let success = [
+            null(),
+            ids.clone(),
+            epochs.clone(),
+            ones(),
+            ones(),
+            repeat("NULL", count, "text"),
+            text("'{5}'"),
+        ];
         fixture.plan(&sql::SETTLE.statement("settle_success"), &success).await.reads_at_most(LIMIT);
         // Retrying, waiting for a signal, succeeded, dead.
         for state in [1, 3, 4, 5] {
@@ -423,23 +431,23 @@ async fn claims_under_limits_use_their_indexes() {
         ];
         let partitions = array((0..LIMIT).map(|key| format!("a\u{1f}{key}")), "text");
         let queues = [text("'{a,b}'"), text("'{a,b}'"), text("'{NULL,60000}'")];
-        let usage =
-            [&[null()], &queues[..], &[partitions.clone(), nulls("bigint")], &due_columns[..]].concat();
-        // The queue has a start every second, and its rate counts those of a minute.
-        fixture.plan(&limits("count_usage"), &usage).await.reads_at_most(3 * LIMIT);
+        let usage_of =
+            [partitions.clone(), nulls("bigint"), repeat(2, LIMIT, "bigint"), repeat("t", LIMIT, "boolean")];
+        for all_entries in [false, true] {
+            let usage = [&[null()], &queues[..], &usage_of, &[text(all_entries)]].concat();
+            // The queue has a start every second, and its rate counts those of a minute.
+            fixture.plan(&limits("count_usage"), &usage).await.reads_at_most(3 * LIMIT);
+        }
         for decision in [0, 1, 2] {
             let until = if decision == 2 { repeat(i64::MAX, LIMIT, "bigint") } else { nulls("bigint") };
-            let decisions = [
-                repeat(decision, LIMIT, "smallint"),
-                until,
-                text("'{}'"),
-                text("'w'"),
-                text(30_000),
-                text("'{}'"),
-            ];
+            let decisions =
+                [repeat(decision, LIMIT, "smallint"), until, text("'{}'"), text("'w'"), text(30_000)];
             let apply = [&[text(2_000_000_000_000_i64)], &due_columns[..], &decisions].concat();
             fixture.plan(&limits("apply_claim"), &apply).await.reads_at_most(LIMIT);
         }
+        fixture.plan(&limits("read_leased"), &[text("'{5}'")]).await.reads_at_most(LIMIT);
+        let find = limits("find_partitions_to_serve");
+        fixture.plan(&find, std::slice::from_ref(&partitions)).await.reads_at_most(2 * LIMIT);
         // Three waiting jobs of each of a hundred partitions, in each of four lanes.
         let read = [null(), partitions, repeat(2, LIMIT, "bigint"), repeat(3, LIMIT, "bigint")];
         fixture.plan(&limits("read_partitions"), &read).await.reads_at_most(4 * 3 * LIMIT);

@@ -187,6 +187,11 @@ async fn reads_look_up_their_jobs_only() {
             .plan(&read("attempts"), &[format!("'{}'", everywhere[30]), text(i64::MAX), text(LIMIT)])
             .await
             .reads_at_most(LIMIT);
+        let from_the_beginning = ["integer", "bigint"].map(|name| array([""; 0], name));
+        fixture
+            .plan(&read("stats"), &[&[null()], &from_the_beginning[..]].concat())
+            .await
+            .reads_at_most(LIMIT);
         // The conditions that lists append.
         for (name, column) in [("list", "jobs.id"), ("list_dead", "dead.dead_id")] {
             for condition in ["true".to_owned(), format!("{column} < '{middle}'")] {
