@@ -22,9 +22,9 @@ pub struct Database<'a> {
 }
 
 impl PrivateServer {
-    /// Starts the server with the default memory of Postgres.
+    /// Starts the server with the memory and the time between checkpoints that Postgres has by default.
     pub fn start() -> Self {
-        let server = Postgres::start_with(&[("shared_buffers", "128MB")]);
+        let server = Postgres::start_with(&[("shared_buffers", "128MB"), ("max_wal_size", "1GB")]);
         let pid = server.run("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");
         let pid = pid.trim().parse().expect("the first line of postmaster.pid is a process id");
         Self { server, pid, databases: AtomicU32::new(0) }
