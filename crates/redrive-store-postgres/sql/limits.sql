@@ -111,8 +111,8 @@ GROUP BY lanes.queue;
 -- Applies the decisions of a claim: leases some jobs and charges each an attempt, makes some wait for a slot, delays some, and records
 -- the starts that rates count. Changes nothing if one of the jobs is no longer ready, or locked by someone else, because the decisions
 -- about the others may depend on it. Then it returns the others as `found`, which stay locked. Otherwise it returns the claims that it
--- made. $1 the time; $2 to $4 lanes, due times and ids of the jobs; $5 the decisions: 0 lease, 1 wait for a slot, 2 delay; $6 until
--- when; $7 the queues and partitions whose rates count starts; $8 the worker; $9 its lease.
+-- made, and which of their jobs have a row in progress. $1 the time; $2 to $4 lanes, due times and ids of the jobs; $5 the decisions:
+-- 0 lease, 1 wait for a slot, 2 delay; $6 until when; $7 the queues and partitions whose rates count starts; $8 the worker; $9 its lease.
 WITH {clock}, decided AS MATERIALIZED (
   SELECT * FROM unnest($2::integer[], $3::bigint[], $4::uuid[], $5::smallint[], $6::bigint[])
     AS decided (lane, due, id, decision, until)
@@ -167,15 +167,17 @@ slots AS (
   SELECT lane, 3, count(*) FROM moved WHERE decision = 1 GROUP BY lane
 )
 SELECT
-  ARRAY(SELECT made.claim FROM made) AS claims, CASE WHEN NOT EXISTS (SELECT FROM unready) THEN ARRAY(SELECT found.id FROM found) END AS found;
+  ARRAY(SELECT made.claim FROM made) AS claims, ARRAY(SELECT taken.id FROM taken WHERE taken.progress) AS with_progress,
+  CASE WHEN NOT EXISTS (SELECT FROM unready) THEN ARRAY(SELECT found.id FROM found) END AS found;
 
 -- name: read_leased
--- Reads the jobs of claims ($1) that this node has made. Without locks.
+-- Reads the jobs of claims ($1) that this node has made. $2 those of the jobs that have a row in progress. Without locks.
 SELECT
   {leased_columns}
 FROM redrive.claims AS made CROSS JOIN unnest(made.ids) AS listed (id)
 JOIN redrive.jobs ON jobs.id = listed.id
-LEFT JOIN redrive.progress ON progress.id = listed.id
+-- Without a row in progress, the index is not read.
+LEFT JOIN redrive.progress ON progress.id = CASE WHEN listed.id = ANY ($2::uuid[]) THEN listed.id END
 WHERE made.claim = ANY ($1::bigint[]);
 
 -- name: lock_scopes
@@ -193,16 +195,25 @@ LEFT JOIN redrive.records ON records.kind = 'quota' AND records.id = ANY ($3::te
 -- name: find_partitions_to_serve
 -- Finds the partitions ($1) in which a job waits for a slot, or has a strict order. Takes no lock. A job that starts to wait at the same
 -- time is not missed: the claim that made it wait looks for free slots after its commit.
-SELECT partitions.scope FROM unnest($1::text[]) AS partitions (scope)
-WHERE coalesce((
-    -- The order makes the planner use the index, here and below.
+WITH anywhere AS MATERIALIZED (
+  -- Most often no job waits in any partition. Then the partitions are not looked up one by one.
+  SELECT
+    coalesce((
+      -- The order makes the planner use the index, here and below.
+      SELECT true FROM redrive.waiting WHERE waiting.awaits = 3 AND NOT waiting.strict
+      ORDER BY waiting.partition, waiting.lane, waiting.due, waiting.id LIMIT 1
+    ), false) AS is_waiting,
+    coalesce((SELECT true FROM redrive.ordered ORDER BY ordered.partition, ordered.id LIMIT 1), false) AS is_ordered
+)
+SELECT partitions.scope FROM anywhere, unnest($1::text[]) AS partitions (scope)
+WHERE CASE WHEN anywhere.is_waiting THEN coalesce((
     SELECT true FROM redrive.waiting
     WHERE waiting.partition = partitions.scope AND waiting.awaits = 3 AND NOT waiting.strict
     ORDER BY waiting.lane, waiting.due, waiting.id LIMIT 1
-  ), false)
-  OR coalesce((
+  ), false) ELSE false END
+  OR CASE WHEN anywhere.is_ordered THEN coalesce((
     SELECT true FROM redrive.ordered WHERE ordered.partition = partitions.scope ORDER BY ordered.id LIMIT 1
-  ), false);
+  ), false) ELSE false END;
 
 -- name: read_partitions
 -- Reads in one snapshot the numbers that decide which jobs of partitions ($2) get free slots: how many jobs run, and how many

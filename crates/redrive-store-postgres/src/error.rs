@@ -93,9 +93,10 @@ pub fn store_error(error: tokio_postgres::Error) -> StoreError {
         | &SqlState::LOCK_NOT_AVAILABLE
         | &SqlState::QUERY_CANCELED => StoreError::Busy(Box::new(error)),
         &SqlState::DISK_FULL => StoreError::Full(Box::new(error)),
-        &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN | &SqlState::INVALID_SCHEMA_NAME => {
-            StoreError::Refused(format!("{}; run `redrive migrate`", text()))
-        }
+        &SqlState::UNDEFINED_TABLE
+        | &SqlState::UNDEFINED_COLUMN
+        | &SqlState::UNDEFINED_FUNCTION
+        | &SqlState::INVALID_SCHEMA_NAME => StoreError::Refused(format!("{}; run `redrive migrate`", text())),
         &SqlState::INSUFFICIENT_PRIVILEGE => StoreError::Refused(format!(
             "{}; grant this role USAGE on the schema redrive, or run `redrive migrate` as the owner of the schema",
             text()

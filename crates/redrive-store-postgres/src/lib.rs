@@ -16,6 +16,7 @@ mod limits;
 mod notifications;
 mod open;
 mod operate;
+mod planned_function;
 mod pool;
 mod read;
 mod records;

@@ -5,6 +5,7 @@ mod tls;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use redrive_core::store::WakeToken;
 use redrive_core::{Clock, NewJob, Start, StoreError, Timestamp};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
-use tokio_postgres::Row;
+use tokio_postgres::{Client, Row};
 
 use crate::PostgresStore;
 use crate::call_batcher::CallBatcher;
@@ -26,6 +27,7 @@ use crate::limits::claim::KnownLimits;
 use crate::limits::usage::full_count_schedule;
 use crate::notifications::{NotificationTasks, Outbox, WakeState};
 use crate::open::address::Address;
+use crate::planned_function::{self, PlannedFunction};
 use crate::pool::{Connector, Driver, Pool};
 use crate::schema;
 
@@ -69,6 +71,8 @@ impl PostgresStore {
         } else {
             schema::check(&opened.pool).await?;
         }
+        let has_functions = async |client: &Client| planned_function::all_exist(client).await;
+        let functions_exist = opened.pool.with_timeout(options.call_timeout, has_functions).await?;
         let lanes = LaneCache::default();
         lanes.reload(&opened.pool).await?;
         let (wake_state, outbox) = (Arc::new(WakeState::default()), Arc::new(Outbox::default()));
@@ -78,6 +82,8 @@ impl PostgresStore {
             pool,
             heartbeats,
             lanes,
+            functions_exist,
+            last_claim_took_many: AtomicBool::new(false),
             lease_positions: Mutex::default(),
             held_claims: Mutex::default(),
             prune_positions: Mutex::default(),
@@ -145,6 +151,10 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) heartbeats: Arc<Pool>,
     pub(crate) lanes: LaneCache,
+    /// Whether the database has the functions of this build.
+    pub(crate) functions_exist: bool,
+    /// Whether the last claim took more jobs than a function may take. The next one then sends the statement.
+    pub(crate) last_claim_took_many: AtomicBool,
     lease_positions: Mutex<LeasePositions>,
     held_claims: Mutex<HeldClaims>,
     prune_positions: Mutex<PrunePositions>,
@@ -166,6 +176,11 @@ impl Inner {
     /// The time of the store's own clock, if it has one. None means the server's clock.
     pub(crate) fn manual_now(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_ms())
+    }
+
+    /// The statement that calls a function, or the function's own statement where the database has no functions.
+    pub(crate) fn sql(&self, function: &'static PlannedFunction) -> &'static str {
+        if self.functions_exist { function.call() } else { function.statement() }
     }
 
     /// The number of wake-ups so far.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use crate::error::{Error, Result};
+use crate::planned_function;
 use crate::pool::{BEGIN, Pool};
 
 /// The migrations; the number of each is its place, from 1.
@@ -70,20 +71,40 @@ pub(crate) async fn migrate_at_start(pool: &Pool) -> Result<u32> {
     migrate(pool).await
 }
 
-/// Applies the missing migrations, and returns the schema version.
+/// Applies the missing migrations, and returns the schema version. Creates the functions of this build.
 pub(crate) async fn migrate(pool: &Pool) -> Result<u32> {
     pool.with_timeout(MIGRATION_TIMEOUT, async |client| {
         let found = read_version(client).await?;
-        if found.version >= SCHEMA {
-            return accept(&found);
+        let version = match found.version {
+            0..SCHEMA => under_lock(client, async || apply(client).await).await?,
+            _ => accept(&found)?,
+        };
+        if let Err(error) = create_functions(client).await {
+            tracing::info!(
+                error = error.explain(),
+                "could not create redrive's functions, so each claim takes a little longer; run `redrive migrate` as the owner of the schema"
+            );
         }
-        client.batch_execute(&format!("{BEGIN}; SELECT pg_advisory_xact_lock({LOCK})")).await?;
-        let migrated = apply(client).await;
-        let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        client.batch_execute(end).await?;
-        migrated
+        Ok(version)
     })
     .await
+}
+
+/// Runs a part of the migration as one transaction, while no other node migrates.
+async fn under_lock<T>(client: &Client, call: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    client.batch_execute(&format!("{BEGIN}; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    let called = call().await;
+    let end = if called.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    client.batch_execute(end).await?;
+    called
+}
+
+/// Creates the functions of this build that are missing.
+async fn create_functions(client: &Client) -> Result<()> {
+    if planned_function::all_exist(client).await? {
+        return Ok(());
+    }
+    under_lock(client, async || planned_function::create_missing(client).await).await
 }
 
 /// Fails if the database lacks a migration.

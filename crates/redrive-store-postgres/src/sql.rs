@@ -6,52 +6,54 @@ use redrive_sql::SqlFile;
 
 /// Defines the columns of a job once, and the forms in which statements need them.
 macro_rules! job_columns {
-    ($first:literal $(, $rest:literal)* $(,)?) => {
+    ($first:literal $first_type:literal $(, $rest:literal $rest_type:literal)* $(,)?) => {
         /// The columns that every statement that returns jobs selects, in this order.
         pub(crate) const JOB_COLUMNS: &[&str] = &[$first $(, $rest)*];
+        /// The same columns with their types, as a function declares them.
+        pub(crate) const TYPED_JOB_COLUMNS: &str = concat!($first, " ", $first_type $(, ", ", $rest, " ", $rest_type)*);
         const COLUMN_NAMES: &str = concat!($first $(, ", ", $rest)*);
         const QUALIFIED_COLUMNS: &str = concat!("jobs.", $first $(, ", jobs.", $rest)*);
     };
 }
 
 job_columns![
-    "id",
-    "lane",
-    "state",
-    "next_run_at",
-    "run",
-    "attempt",
-    "epoch",
-    "created_at",
-    "began_at",
-    "started_at",
-    "lease_until",
-    "finished_at",
-    "wait_ms",
-    "timeout_ms",
-    "lease_ms",
-    "cancel_requested",
-    "last_status",
-    "tenant",
-    "policy",
-    "worker",
-    "key",
-    "reason",
-    "target",
-    "last_error",
-    "metadata",
-    "payload",
-    "output",
-    "parent",
-    "branch",
-    "awaits",
-    "awaits_name",
-    "awaits_branch",
-    "awaits_failures",
-    "paused",
-    "partition",
-    "strict",
-    "detached",
+    "id" "uuid",
+    "lane" "integer",
+    "state" "smallint",
+    "next_run_at" "bigint",
+    "run" "integer",
+    "attempt" "integer",
+    "epoch" "bigint",
+    "created_at" "bigint",
+    "began_at" "bigint",
+    "started_at" "bigint",
+    "lease_until" "bigint",
+    "finished_at" "bigint",
+    "wait_ms" "bigint",
+    "timeout_ms" "bigint",
+    "lease_ms" "bigint",
+    "cancel_requested" "boolean",
+    "last_status" "integer",
+    "tenant" "text",
+    "policy" "text",
+    "worker" "text",
+    "key" "text",
+    "reason" "text",
+    "target" "text",
+    "last_error" "text",
+    "metadata" "text",
+    "payload" "bytea",
+    "output" "bytea",
+    "parent" "uuid",
+    "branch" "integer",
+    "awaits" "smallint",
+    "awaits_name" "text",
+    "awaits_branch" "integer",
+    "awaits_failures" "bigint",
+    "paused" "boolean",
+    "partition" "text",
+    "strict" "boolean",
+    "detached" "boolean",
 ];
 
 /// The placeholders that all files may use.
@@ -73,6 +75,17 @@ const VALUES: &[(&str, &str)] = &[
     )
     AND {store_is_not_sealed}",
     ),
+];
+
+/// The settings for statements whose plans are stored. Such a plan is made before its arguments are known, perhaps while the tables are empty,
+/// and is used when they are large. So it must walk indexes, whatever it would cost today.
+pub(crate) const PLAN_SETTINGS: &[&str] = &[
+    "plan_cache_mode = force_generic_plan",
+    "enable_seqscan = off",
+    "enable_bitmapscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+    "jit = off",
 ];
 
 /// Parts of statements that add jobs, lease them, or write under leases.

@@ -1,12 +1,12 @@
 //! Leases due jobs, in the order of priority, due time and id across all matching lanes.
 
 use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use redrive_core::Timestamp;
 use redrive_core::store::{ClaimRequest, ClaimedJobs, WakeToken};
 use redrive_core::time::ceil_ms;
-use redrive_sql::Statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -15,11 +15,20 @@ use crate::lanes::Lanes;
 use crate::limits;
 use crate::limits::claim::LimitedClaim;
 use crate::open::Inner;
+use crate::planned_function::PlannedFunction;
+use crate::pool::Parameter;
 use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
 
-static CLAIM_WHOLE_LANES: Statement = sql::LIFECYCLE.statement("claim_whole_lanes");
-static CLAIM_BY_DUE_TIME: Statement = sql::LIFECYCLE.statement("claim_by_due_time");
+const PARAMETERS: &str = "bigint, text[], text[], bigint, integer[], bigint[], uuid[], text, bigint, boolean";
+const COLUMNS: &[&str] = &[sql::TYPED_JOB_COLUMNS, "now bigint", "due bigint", "limited boolean"];
+pub(crate) static CLAIM_WHOLE_LANES: PlannedFunction =
+    PlannedFunction::new(sql::LIFECYCLE, "claim_whole_lanes", PARAMETERS, COLUMNS);
+pub(crate) static CLAIM_BY_DUE_TIME: PlannedFunction =
+    PlannedFunction::new(sql::LIFECYCLE, "claim_by_due_time", PARAMETERS, COLUMNS);
+
+/// A claim by a function takes at most this many jobs. The server keeps the whole answer of a function in memory before it sends any of it.
+const FEW_JOBS: usize = 32;
 
 pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<ClaimedJobs> {
     let wake = inner.wakes();
@@ -64,49 +73,89 @@ impl PartialClaim {
     }
 }
 
-/// Claims at most `limit` jobs from lanes without limits, in one statement. If there are limited lanes, and the caller has not claimed
-/// from them before, it returns None and claims nothing.
+/// Claims at most `limit` jobs from lanes without limits. If there are limited lanes, and the caller has not claimed from them before, it
+/// returns None and claims nothing.
 async fn claim_unlimited(
     inner: &Inner,
     request: &ClaimRequest,
     limit: usize,
     limited_before: bool,
 ) -> Result<Option<PartialClaim>> {
+    let mut first = None;
+    if inner.functions_exist && !inner.last_claim_took_many.load(Ordering::Relaxed) {
+        let few = limit.min(FEW_JOBS);
+        match claim_at_once(inner, request, few, limited_before, ClaimCall::Function).await? {
+            Some(claim) if claim.rows.len() == FEW_JOBS && limit > FEW_JOBS => first = Some(claim),
+            claimed => return Ok(claimed),
+        }
+    }
+    let left = limit - first.as_ref().map_or(0, |claim| claim.rows.len());
+    let claimed = claim_at_once(inner, request, left, limited_before, ClaimCall::Statement).await;
+    if let Ok(Some(claim)) = &claimed {
+        inner.last_claim_took_many.store(claim.rows.len() > FEW_JOBS, Ordering::Relaxed);
+    }
+    let Some(mut first) = first else { return claimed };
+    // If there is no second claim, the caller gets the jobs that are leased already.
+    if let Ok(Some(second)) = claimed {
+        first.rows.extend(second.rows);
+        (first.now, first.next_due) = (second.now, second.next_due);
+    }
+    Ok(Some(first))
+}
+
+/// How a claim is sent.
+#[derive(Clone, Copy)]
+enum ClaimCall {
+    /// As a call of a function. The server knows its plan.
+    Function,
+    /// As a statement, which the server plans.
+    Statement,
+}
+
+/// Claims jobs from lanes without limits in one call.
+async fn claim_at_once(
+    inner: &Inner,
+    request: &ClaimRequest,
+    limit: usize,
+    limited_before: bool,
+    call: ClaimCall,
+) -> Result<Option<PartialClaim>> {
     let started = Instant::now();
     let start = inner.claim_positions().start(request, started);
     let queues: Vec<&str> = request.queues.iter().map(|queue| queue.as_str()).collect();
     let kinds: Vec<&str> = request.kinds.iter().map(|kind| kind.as_str()).collect();
     let (now, limit, lease) = (inner.manual_now(), limit as i64, ceil_ms(request.lease));
-    let sql = if inner.lanes.snapshot().share_a_priority(request) {
-        &CLAIM_BY_DUE_TIME
-    } else {
-        &CLAIM_WHOLE_LANES
+    let function = match inner.lanes.snapshot().share_a_priority(request) {
+        true => &CLAIM_BY_DUE_TIME,
+        false => &CLAIM_WHOLE_LANES,
     };
+    let sql = match call {
+        ClaimCall::Function => function.call(),
+        ClaimCall::Statement => function.statement(),
+    };
+    let worker = request.worker.as_str();
+    let parameters: [Parameter<'_>; 10] = [
+        (&now, Type::INT8),
+        (&queues, Type::TEXT_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+        (&limit, Type::INT8),
+        (&start.lanes, Type::INT4_ARRAY),
+        (&start.at, Type::INT8_ARRAY),
+        (&start.ids, Type::UUID_ARRAY),
+        (&worker, Type::TEXT),
+        (&lease, Type::INT8),
+        (&limited_before, Type::BOOL),
+    ];
     let mut arriving = ArrivingJobs::new(inner.lanes.snapshot());
     let mut summary = None;
     inner
         .pool
-        .query_each(
-            sql,
-            &[
-                (&now, Type::INT8),
-                (&queues, Type::TEXT_ARRAY),
-                (&kinds, Type::TEXT_ARRAY),
-                (&limit, Type::INT8),
-                (&start.lanes, Type::INT4_ARRAY),
-                (&start.at, Type::INT8_ARRAY),
-                (&start.ids, Type::UUID_ARRAY),
-                (&request.worker.as_str(), Type::TEXT),
-                (&lease, Type::INT8),
-                (&limited_before, Type::BOOL),
-            ],
-            &mut |row| {
-                if summary.is_none() {
-                    summary = Some(ClaimSummary::read(&row)?);
-                }
-                arriving.read(row)
-            },
-        )
+        .query_each(sql, &parameters, &mut |row| {
+            if summary.is_none() {
+                summary = Some(ClaimSummary::read(&row)?);
+            }
+            arriving.read(row)
+        })
         .await
         // The statement may have claimed jobs although no answer came. These become due again at their old positions.
         .inspect_err(|_| inner.claim_positions().forget())?;

@@ -25,15 +25,27 @@ use crate::lifecycle::claim::PartialClaim;
 use crate::limits::usage::{CountExtent, LimitedPartition, count, count_queues, limited_partitions};
 use crate::limits::{locks, slots};
 use crate::open::Inner;
+use crate::planned_function::PlannedFunction;
 use crate::pool::{Executor, Parameter};
 use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
 
-static LANES_WITH_LIMITS: Statement = sql::LIMITS.statement("lanes_with_limits");
+pub(crate) static LANES_WITH_LIMITS: PlannedFunction = PlannedFunction::new(
+    sql::LIMITS,
+    "lanes_with_limits",
+    "text[], text[]",
+    &["lane integer, queue text, partitioned boolean, limits bytea"],
+);
+pub(crate) static CLAIM_CANDIDATES: PlannedFunction = PlannedFunction::new(
+    sql::LIMITS,
+    "claim_candidates",
+    "bigint, integer[], boolean[], bigint",
+    &["lane integer, due bigint, id uuid, partition text, strict boolean"],
+);
+pub(crate) static NEXT_DUE: PlannedFunction =
+    PlannedFunction::new(sql::LIMITS, "next_due", "integer[]", &["queue text, due bigint"]);
 static APPLY_CLAIM: Statement = sql::LIMITS.statement("apply_claim");
 static READ_LEASED: Statement = sql::LIMITS.statement("read_leased");
-static NEXT_DUE: Statement = sql::LIMITS.statement("next_due");
-static CLAIM_CANDIDATES: Statement = sql::LIMITS.statement("claim_candidates");
 
 /// The maximum number of rounds of one claim. Jobs that are still due after that wait for the next claim.
 const ROUNDS_MAX: usize = 16;
@@ -174,7 +186,7 @@ impl ClaimScope {
 async fn read_scope(inner: &Inner, request: &ClaimRequest) -> Result<ClaimScope> {
     let queues: Vec<&str> = request.queues.iter().map(Queue::as_str).collect();
     let kinds: Vec<&str> = request.kinds.iter().map(Kind::as_str).collect();
-    let sql = &LANES_WITH_LIMITS;
+    let sql = inner.sql(&LANES_WITH_LIMITS);
     let rows = inner.pool.query(sql, &[(&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)]).await?;
     let mut scope = ClaimScope { lanes: BTreeMap::new(), limits: LimitsByQueue::new() };
     for row in &rows {
@@ -204,27 +216,26 @@ async fn claim_round(
     capacity: &Capacity,
     left: usize,
 ) -> Result<RoundResult> {
-    let now = inner.manual_now();
     // Concurrent rounds of this node would read the same candidates, and wait for the same locks.
     let mut full_counts = inner.limited_claims.lock().await;
     let extent = if full_counts.try_start(Instant::now()) { CountExtent::Full } else { CountExtent::Running };
     let mut counting = Duration::ZERO;
     let claiming = inner.pool.transaction(async |client| {
-        let due = read_candidates(client, now, scope, capacity, left).await?;
+        let due = read_candidates(inner, client, scope, capacity, left).await?;
         let partitions = limited_partitions(scope, &due);
         let started = Instant::now();
         // The client sends the second statement without waiting for the locks. The server runs it only after it has taken them.
         let (locked, counted) = tokio::join!(
             biased;
-            lock(client, scope, &due, &partitions),
-            count(client, now, scope, &partitions, extent),
+            lock(inner, client, scope, &due, &partitions),
+            count(inner, client, scope, &partitions, extent),
         );
         counting = started.elapsed();
         locked?;
         let counted = counted?;
         // Limits that changed meanwhile may need other locks.
         if counted.limits != scope.limits {
-            return Ok((vec![], counted, Decisions { again: true, ..Decisions::default() }));
+            return Ok((MadeClaims::default(), counted, Decisions { again: true, ..Decisions::default() }));
         }
         decide_and_apply(client, request, scope, counted, due).await
     });
@@ -233,8 +244,8 @@ async fn claim_round(
         full_counts.record(Instant::now(), counting);
     }
     drop(full_counts);
-    let (claims, capacity, mut decisions) = claiming?;
-    let rows = read_leased(inner, &claims).await;
+    let (made, capacity, mut decisions) = claiming?;
+    let rows = read_leased(inner, &made).await;
     // A slot of these partitions may have become free meanwhile. The settlement that freed it did not see the new waiters yet.
     if !decisions.waiting.is_empty() && slots::give_slots(inner, &decisions.waiting).await {
         inner.wake();
@@ -250,7 +261,7 @@ async fn decide_and_apply(
     scope: &ClaimScope,
     counted: Capacity,
     mut due: Vec<CandidateRow>,
-) -> Result<(Vec<i64>, Capacity, Decisions)> {
+) -> Result<(MadeClaims, Capacity, Decisions)> {
     let mut were_all_found = true;
     loop {
         let mut capacity = counted.clone();
@@ -271,13 +282,13 @@ async fn decide_and_apply(
 
 /// Reads the jobs of claims that this node has made. Other claims need not wait for this, so it comes after the commit. If it fails, the
 /// jobs stay leased until their leases end, so it tries again.
-async fn read_leased(inner: &Inner, claims: &[i64]) -> Result<Vec<JobRow>> {
-    if claims.is_empty() {
+async fn read_leased(inner: &Inner, made: &MadeClaims) -> Result<Vec<JobRow>> {
+    if made.claims.is_empty() {
         return Ok(Vec::new());
     }
     let (mut tries, mut pause) = (1, READ_LEASED_PAUSE);
     loop {
-        match try_read_leased(inner, claims).await {
+        match try_read_leased(inner, made).await {
             Err(_) if tries < READ_LEASED_TRIES => {
                 sleep(pause).await;
                 (tries, pause) = (tries + 1, pause * 2);
@@ -287,17 +298,19 @@ async fn read_leased(inner: &Inner, claims: &[i64]) -> Result<Vec<JobRow>> {
     }
 }
 
-async fn try_read_leased(inner: &Inner, claims: &[i64]) -> Result<Vec<JobRow>> {
+async fn try_read_leased(inner: &Inner, made: &MadeClaims) -> Result<Vec<JobRow>> {
+    let parameters: [Parameter<'_>; 2] =
+        [(&made.claims, Type::INT8_ARRAY), (&made.with_progress, Type::UUID_ARRAY)];
     let mut arriving = ArrivingJobs::new(inner.lanes.snapshot());
     let mut each = |row| arriving.read(row);
-    inner.pool.query_each(&READ_LEASED, &[(&claims, Type::INT8_ARRAY)], &mut each).await?;
+    inner.pool.query_each(&READ_LEASED, &parameters, &mut each).await?;
     arriving.finish(inner).await
 }
 
 /// Reads the due jobs of limited lanes that come first among the due jobs of all lanes, except those of queues without a free slot.
 async fn read_candidates(
+    inner: &Inner,
     client: &Client,
-    now: Option<i64>,
     scope: &ClaimScope,
     capacity: &Capacity,
     left: usize,
@@ -305,12 +318,12 @@ async fn read_candidates(
     let open = scope.lanes.iter().filter(|(_, lane)| capacity.free_queue_slots(&lane.queue) > 0);
     let (lanes, limited): (Vec<i32>, Vec<bool>) = open.map(|(number, lane)| (*number, lane.limited)).unzip();
     let parameters: [Parameter<'_>; 4] = [
-        (&now, Type::INT8),
+        (&inner.manual_now(), Type::INT8),
         (&lanes, Type::INT4_ARRAY),
         (&limited, Type::BOOL_ARRAY),
         (&(left as i64), Type::INT8),
     ];
-    let rows = client.run(&CLAIM_CANDIDATES, &parameters).await?;
+    let rows = client.run(inner.sql(&CLAIM_CANDIDATES), &parameters).await?;
     let candidate = |row: &Row| {
         Ok(CandidateRow {
             id: row.try_get("id")?,
@@ -324,6 +337,7 @@ async fn read_candidates(
 }
 
 async fn lock(
+    inner: &Inner,
     client: &Client,
     scope: &ClaimScope,
     due: &[CandidateRow],
@@ -333,7 +347,7 @@ async fn lock(
     let queues = queues.filter(|queue| scope.limits.contains_key(*queue));
     let scopes: Vec<&str> = queues.chain(partitions.keys().copied()).collect();
     if !scopes.is_empty() {
-        locks::lock(client, scopes, &[]).await?;
+        locks::lock(inner, client, scopes, &[]).await?;
     }
     Ok(())
 }
@@ -389,9 +403,17 @@ fn decide(capacity: &mut Capacity, scope: &ClaimScope, due: &[CandidateRow]) -> 
 /// The result of applying decisions.
 enum Application {
     /// All were applied. These claims have the leased jobs.
-    Done(Vec<i64>),
+    Done(MadeClaims),
     /// None was applied, because these jobs are no longer ready, or somebody else has locked them.
     NotFound(HashSet<Uuid>),
+}
+
+/// The claims that a round has made.
+#[derive(Default)]
+struct MadeClaims {
+    claims: Vec<i64>,
+    /// Those of their jobs that have a row in `progress`.
+    with_progress: Vec<Uuid>,
 }
 
 /// Writes the decisions. Jobs that are found stay locked until the end of the transaction.
@@ -402,7 +424,7 @@ async fn apply(
     decisions: &Decisions,
 ) -> Result<Application> {
     if decisions.ids.is_empty() {
-        return Ok(Application::Done(Vec::new()));
+        return Ok(Application::Done(MadeClaims::default()));
     }
     let started = capacity.starts.iter().filter(|(_, starts)| starts.added > 0);
     let scopes: Vec<&str> = started.map(|(scope, _)| scope.as_str()).collect();
@@ -420,7 +442,8 @@ async fn apply(
     let rows = client.run(&APPLY_CLAIM, &parameters).await?;
     let row = rows.first().ok_or_else(Error::no_row)?;
     let Some(found) = row.try_get::<_, Option<Vec<Uuid>>>("found")? else {
-        return Ok(Application::Done(row.try_get("claims")?));
+        let (claims, with_progress) = (row.try_get("claims")?, row.try_get("with_progress")?);
+        return Ok(Application::Done(MadeClaims { claims, with_progress }));
     };
     let found: HashSet<Uuid> = found.into_iter().collect();
     Ok(Application::NotFound(decisions.ids.iter().copied().filter(|id| !found.contains(id)).collect()))
@@ -430,7 +453,7 @@ async fn apply(
 async fn next_due(inner: &Inner, scope: &ClaimScope, capacity: &Capacity) -> Result<Option<Timestamp>> {
     let limited = scope.lanes.iter().filter(|(_, lane)| lane.limited);
     let lanes: Vec<i32> = limited.map(|(number, _)| *number).collect();
-    let rows = inner.pool.query(&NEXT_DUE, &[(&lanes, Type::INT4_ARRAY)]).await?;
+    let rows = inner.pool.query(inner.sql(&NEXT_DUE), &[(&lanes, Type::INT4_ARRAY)]).await?;
     let mut next = None;
     for row in &rows {
         let queue = Queue::new(row.try_get::<_, &str>("queue")?)?;

@@ -11,11 +11,14 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::open::Inner;
+use crate::planned_function::PlannedFunction;
 use crate::pool::Executor;
 use crate::pool::Parameter;
 use crate::sql;
 
-static LOCK_SCOPES: Statement = sql::LIMITS.statement("lock_scopes");
+pub(crate) static LOCK_SCOPES: PlannedFunction =
+    PlannedFunction::new(sql::LIMITS, "lock_scopes", "integer, integer[], text[]", &["id text, value bytea"]);
 static LOCK_IMPORTS: Statement = sql::TRANSFER.statement("lock_imports");
 
 /// The class of the locks. Any number that no other program uses.
@@ -26,6 +29,7 @@ pub(crate) const CLASS_OF_JOBS: i32 = CLASS + 1;
 
 /// Locks these scopes, and returns the limits of these queues. Jobs must be counted by a statement after this one.
 pub(crate) async fn lock<'a>(
+    inner: &Inner,
     client: &Client,
     scopes: impl IntoIterator<Item = &'a str>,
     queues: &[&str],
@@ -34,7 +38,7 @@ pub(crate) async fn lock<'a>(
     // All nodes take the locks in the same order, so that there is no deadlock.
     stripes.sort_unstable();
     stripes.dedup();
-    let sql = &LOCK_SCOPES;
+    let sql = inner.sql(&LOCK_SCOPES);
     let rows = client
         .run(sql, &[(&CLASS, Type::INT4), (&stripes, Type::INT4_ARRAY), (&queues, Type::TEXT_ARRAY)])
         .await?;

@@ -13,12 +13,14 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::limits::locks;
 use crate::open::Inner;
+use crate::planned_function::PlannedFunction;
 use crate::pool::{Executor, Parameter};
 use crate::sql;
 
 static GIVE_SLOTS: Statement = sql::LIMITS.statement("give_slots");
 static READ_PARTITIONS: Statement = sql::LIMITS.statement("read_partitions");
-static FIND_PARTITIONS_TO_SERVE: Statement = sql::LIMITS.statement("find_partitions_to_serve");
+pub(crate) static FIND_PARTITIONS_TO_SERVE: PlannedFunction =
+    PlannedFunction::new(sql::LIMITS, "find_partitions_to_serve", "text[]", &["scope text"]);
 
 /// The maximum number of jobs of a partition that get a slot at once if its limits were removed. A sweep finds the others.
 const NEXT_MAX: i64 = 1_000;
@@ -81,7 +83,7 @@ async fn try_give_slots(inner: &Inner, partitions: &BTreeSet<String>) -> Result<
         return Ok(false);
     }
     let giving = inner.pool.transaction(async |client| {
-        let limits = lock(client, &partitions).await?;
+        let limits = lock(inner, client, &partitions).await?;
         let states = read_partitions(client, now, &partitions, &limits).await?;
         make_due(client, states.values().flat_map(PartitionState::next_for_slots).collect()).await
     });
@@ -94,7 +96,7 @@ pub(crate) async fn take_slots(inner: &Inner, requests: &[SlotRequest]) -> Resul
     let partitions: BTreeSet<String> =
         requests.iter().filter_map(|request| request.partition.clone()).collect();
     let taking = inner.pool.transaction(async |client| {
-        let limits = lock(client, &partitions).await?;
+        let limits = lock(inner, client, &partitions).await?;
         let mut states = read_partitions(client, now, &partitions, &limits).await?;
         make_due(client, choose(requests, &mut states)).await
     });
@@ -102,11 +104,11 @@ pub(crate) async fn take_slots(inner: &Inner, requests: &[SlotRequest]) -> Resul
 }
 
 /// Locks partitions, and returns the limits of their queues.
-async fn lock(client: &Client, partitions: &BTreeSet<String>) -> Result<LimitsByQueue> {
+async fn lock(inner: &Inner, client: &Client, partitions: &BTreeSet<String>) -> Result<LimitsByQueue> {
     let queues: BTreeSet<&str> =
         partitions.iter().map(|partition| Partition::queue_of_scope(partition)).collect();
     let queues: Vec<&str> = queues.into_iter().collect();
-    locks::lock(client, partitions.iter().map(String::as_str), &queues).await
+    locks::lock(inner, client, partitions.iter().map(String::as_str), &queues).await
 }
 
 /// Makes jobs claimable at their old due times. Returns their rows.
@@ -135,7 +137,7 @@ fn announce(inner: &Inner, rows: &[Row]) -> Result<BTreeSet<Uuid>> {
 /// Leaves out the partitions in which nothing is to do, which are most. That needs no lock, and costs far less than reading their numbers.
 async fn find_partitions_to_serve(inner: &Inner, partitions: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let scopes: Vec<&str> = partitions.iter().map(String::as_str).collect();
-    let rows = inner.pool.query(&FIND_PARTITIONS_TO_SERVE, &[(&scopes, Type::TEXT_ARRAY)]).await?;
+    let rows = inner.pool.query(inner.sql(&FIND_PARTITIONS_TO_SERVE), &[(&scopes, Type::TEXT_ARRAY)]).await?;
     rows.iter().map(|row| Ok(row.try_get("scope")?)).collect()
 }
 

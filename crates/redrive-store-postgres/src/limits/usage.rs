@@ -8,7 +8,6 @@ use redrive_core::queue_limits::Limits;
 use redrive_core::store::ClaimRequest;
 use redrive_core::time::ceil_ms;
 use redrive_core::{JobId, QueueLimits, Timestamp};
-use redrive_sql::Statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -17,10 +16,16 @@ use crate::error::{Error, Result};
 use crate::lifecycle::scan_start::ScanSchedule;
 use crate::limits::claim::{CandidateRow, ClaimScope};
 use crate::open::Inner;
+use crate::planned_function::PlannedFunction;
 use crate::pool::{Executor, Parameter};
 use crate::sql;
 
-static COUNT_USAGE: Statement = sql::LIMITS.statement("count_usage");
+pub(crate) static COUNT_USAGE: PlannedFunction = PlannedFunction::new(
+    sql::LIMITS,
+    "count_usage",
+    "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], boolean",
+    &["what integer, scope text, number bigint, at bigint, id uuid, value bytea"],
+);
 
 /// The time between two full counts while these are fast.
 const FULL_COUNT_INTERVAL: Duration = Duration::from_millis(100);
@@ -68,7 +73,7 @@ pub(crate) async fn count_queues(
     if request.limit > 0 && scope.limits.values().all(|limits| limits.queue_wide() == Limits::default()) {
         return Ok(Capacity { limits: scope.limits.clone(), ..Capacity::default() });
     }
-    count(&*inner.pool, inner.manual_now(), scope, &BTreeMap::new(), CountExtent::Running).await
+    count(inner, &*inner.pool, scope, &BTreeMap::new(), CountExtent::Running).await
 }
 
 /// Which index entries a count of running jobs scans. Both count the same.
@@ -82,8 +87,8 @@ pub(crate) enum CountExtent {
 
 /// Counts the running jobs and the recent starts in the queues of a claim and in these partitions.
 pub(crate) async fn count(
+    inner: &Inner,
     on: &(impl Executor + Sync),
-    now: Option<i64>,
     scope: &ClaimScope,
     partitions: &BTreeMap<&str, LimitedPartition>,
     extent: CountExtent,
@@ -98,7 +103,7 @@ pub(crate) async fn count(
         partitions.values().map(|partition| partition.limits.concurrency.map(i64::from)).collect();
     let strict: Vec<bool> = partitions.values().map(|partition| partition.strict).collect();
     let parameters: [Parameter<'_>; 9] = [
-        (&now, Type::INT8),
+        (&inner.manual_now(), Type::INT8),
         (&scope.queues(), Type::TEXT_ARRAY),
         (&queues, Type::TEXT_ARRAY),
         (&queue_intervals, Type::INT8_ARRAY),
@@ -109,7 +114,7 @@ pub(crate) async fn count(
         (&(extent == CountExtent::Full), Type::BOOL),
     ];
     let mut capacity = Capacity::default();
-    for row in on.run(&COUNT_USAGE, &parameters).await? {
+    for row in on.run(inner.sql(&COUNT_USAGE), &parameters).await? {
         add_usage(&mut capacity, &row)?;
     }
     Ok(capacity)

@@ -5,6 +5,8 @@ use redrive_testkit::ManualClock;
 use redrive_testkit::servers::Postgres;
 use tokio_postgres::{Client, NoTls};
 
+use crate::planned_claims::DROP_FUNCTIONS;
+
 /// A server, and a connection to empty its tables.
 struct TestServer {
     server: Postgres,
@@ -24,12 +26,16 @@ impl TestServer {
 
     /// An empty store.
     async fn store(&self, clock: ManualClock) -> PostgresStore {
+        self.store_with(Options::default(), clock).await
+    }
+
+    async fn store_with(&self, options: Options, clock: ManualClock) -> PostgresStore {
         let empty = "TRUNCATE redrive.jobs, redrive.ready, redrive.claims, redrive.progress, redrive.waiting, \
             redrive.ended, redrive.children, redrive.slots, redrive.ordered, redrive.attempts, redrive.counts, \
             redrive.records, redrive.lanes, redrive.steps, redrive.signals, redrive.uniques, redrive.starts, \
             redrive.closing";
         self.client.batch_execute(empty).await.expect("the tables are emptied");
-        let options = Options::default().with_clock(clock);
+        let options = options.with_clock(clock);
         PostgresStore::open(&self.server.address(), options).await.expect("the store opens")
     }
 }
@@ -38,6 +44,17 @@ impl TestServer {
 async fn postgres_conforms() {
     let server = TestServer::open().await;
     redrive_testkit::exercise(|clock| server.store(clock)).await;
+}
+
+/// A role may not be allowed to create the functions that claims call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms_without_its_functions() {
+    let server = TestServer::open().await;
+    server.client.batch_execute(DROP_FUNCTIONS).await.expect("the functions are removed");
+    redrive_testkit::exercise(|clock| {
+        server.store_with(Options { migrate: false, ..Options::default() }, clock)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,6 +14,7 @@ mod lease_parts;
 mod limits;
 mod locked_rows;
 mod migration;
+mod planned_claims;
 mod plans;
 mod retention;
 // The statements themselves, which are private to the crate: tests of plans and races run them one by one.

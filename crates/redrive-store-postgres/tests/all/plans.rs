@@ -146,8 +146,28 @@ impl Fixture {
             "BEGIN; {before}; PREPARE planned AS {text};\nEXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE planned {arguments}; \
              ROLLBACK; DEALLOCATE planned"
         );
-        let messages =
-            self.client.simple_query(&sql).await.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
+        self.explained(text, &sql).await
+    }
+
+    /// Stores the plan of a statement, as a function of the database does, while the tables are as they are now.
+    async fn store_plan(&self, name: &str, statement: &Statement, types: &str, arguments: &[String]) {
+        let text = statement.text();
+        let sql =
+            format!("PREPARE {name} ({types}) AS {text};\nEXPLAIN EXECUTE {name} ({})", arguments.join(", "));
+        self.client.simple_query(&sql).await.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
+    }
+
+    /// Runs a statement with its stored plan, and returns the plan.
+    async fn stored_plan(&self, name: &str, arguments: &[String]) -> Plan {
+        let arguments = arguments.join(", ");
+        let sql =
+            format!("BEGIN; EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} ({arguments}); ROLLBACK");
+        self.explained(name, &sql).await
+    }
+
+    /// The only plan that `sql` returns.
+    async fn explained(&self, text: &str, sql: &str) -> Plan {
+        let messages = self.client.simple_query(sql).await.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
         let rows = messages.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
@@ -317,6 +337,66 @@ fn claim_arguments(queues: &str, kinds: &str) -> Vec<String> {
     arguments
 }
 
+/// A session plans the functions once, perhaps while the tables are empty, and uses the plans when they are large.
+#[tokio::test]
+async fn plans_that_are_stored_on_empty_tables_suit_large_ones() {
+    let fixture = Fixture::open(&[]).await;
+    let settings: Vec<String> = sql::PLAN_SETTINGS.iter().map(|setting| format!("SET {setting}")).collect();
+    let settings = settings.join("; ");
+    fixture.prepare(&settings).await;
+    let claim = "bigint, text[], text[], bigint, integer[], bigint[], uuid[], text, bigint, boolean";
+    let [one_lane, all_lanes] = [claim_arguments("{a}", "{x}"), claim_arguments("{}", "{}")];
+    let candidates = [null(), text("'{1,2,3,4,5,6,7,8}'"), text("'{t,t,t,t,f,f,f,f}'"), text(LIMIT)];
+    let partitions = array((0..LIMIT).map(|key| format!("a\u{1f}{key}")), "text");
+    let usage = usage_arguments(&partitions, false);
+    let of_usage = "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], boolean";
+    let (lifecycle, limits) = (sql::LIFECYCLE, sql::LIMITS);
+    let statements = [
+        ("claim_whole_lanes", lifecycle.statement("claim_whole_lanes"), claim, &one_lane[..], 2 * LIMIT + 2),
+        ("claim_by_due_time", lifecycle.statement("claim_by_due_time"), claim, &all_lanes, 8 * (LIMIT + 2)),
+        (
+            "claim_candidates",
+            limits.statement("claim_candidates"),
+            "bigint, integer[], boolean[], bigint",
+            &candidates,
+            8 * LIMIT,
+        ),
+        ("next_due", limits.statement("next_due"), "integer[]", &candidates[1..2], 8),
+        (
+            "find_partitions_to_serve",
+            limits.statement("find_partitions_to_serve"),
+            "text[]",
+            std::slice::from_ref(&partitions),
+            2 * LIMIT,
+        ),
+        ("count_usage", limits.statement("count_usage"), of_usage, &usage, 3 * LIMIT),
+    ];
+    for (name, statement, types, arguments, _) in &statements {
+        fixture.store_plan(name, statement, types, arguments).await;
+    }
+    // Filling the tables needs none of the settings, and is slow with them.
+    for sql in ["RESET ALL", BACKLOG, FAMILIES, &settings] {
+        fixture.prepare(sql).await;
+    }
+    for statistics in STATISTICS {
+        // New statistics make the session plan its statements again.
+        fixture.prepare(statistics).await;
+        for (name, _, _, arguments, most) in &statements {
+            fixture.stored_plan(name, arguments).await.reads_at_most(*most);
+        }
+        let claim = fixture.stored_plan("claim_whole_lanes", &one_lane).await;
+        claim.reads_in_order(&["ready", "jobs", "progress"]);
+    }
+}
+
+/// The arguments of the statement `count_usage`: the running jobs and recent starts of two queues and of these partitions.
+fn usage_arguments(partitions: &str, all_entries: bool) -> Vec<String> {
+    let mut arguments = vec![null(), text("'{a,b}'"), text("'{a,b}'"), text("'{NULL,60000}'")];
+    arguments.extend([partitions.to_owned(), repeat("NULL", LIMIT, "bigint")]);
+    arguments.extend([repeat(2, LIMIT, "bigint"), repeat("t", LIMIT, "boolean"), text(all_entries)]);
+    arguments
+}
+
 #[tokio::test]
 async fn claims_settlements_and_heartbeats_use_their_indexes() {
     let fixture = Fixture::open(&[BACKLOG, FAMILIES]).await;
@@ -430,11 +510,8 @@ async fn claims_under_limits_use_their_indexes() {
             array(due.iter().map(|row| row.get::<_, Uuid>(2)), "uuid"),
         ];
         let partitions = array((0..LIMIT).map(|key| format!("a\u{1f}{key}")), "text");
-        let queues = [text("'{a,b}'"), text("'{a,b}'"), text("'{NULL,60000}'")];
-        let usage_of =
-            [partitions.clone(), nulls("bigint"), repeat(2, LIMIT, "bigint"), repeat("t", LIMIT, "boolean")];
         for all_entries in [false, true] {
-            let usage = [&[null()], &queues[..], &usage_of, &[text(all_entries)]].concat();
+            let usage = usage_arguments(&partitions, all_entries);
             // The queue has a start every second, and its rate counts those of a minute.
             fixture.plan(&limits("count_usage"), &usage).await.reads_at_most(3 * LIMIT);
         }
@@ -445,7 +522,7 @@ async fn claims_under_limits_use_their_indexes() {
             let apply = [&[text(2_000_000_000_000_i64)], &due_columns[..], &decisions].concat();
             fixture.plan(&limits("apply_claim"), &apply).await.reads_at_most(LIMIT);
         }
-        fixture.plan(&limits("read_leased"), &[text("'{5}'")]).await.reads_at_most(LIMIT);
+        fixture.plan(&limits("read_leased"), &[text("'{5}'"), text("'{}'")]).await.reads_at_most(LIMIT);
         let find = limits("find_partitions_to_serve");
         fixture.plan(&find, std::slice::from_ref(&partitions)).await.reads_at_most(2 * LIMIT);
         // Three waiting jobs of each of a hundred partitions, in each of four lanes.
