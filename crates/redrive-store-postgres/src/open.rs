@@ -20,6 +20,7 @@ use crate::PostgresStore;
 use crate::call_batcher::CallBatcher;
 use crate::error::Result;
 use crate::lanes::{LaneCache, Lanes};
+use crate::lifecycle::claim;
 use crate::lifecycle::held_claims::HeldClaims;
 use crate::lifecycle::prune::PrunePositions;
 use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions, ScanSchedule};
@@ -73,6 +74,9 @@ impl PostgresStore {
         }
         let has_functions = async |client: &Client| planned_function::all_exist(client).await;
         let functions_exist = opened.pool.with_timeout(options.call_timeout, has_functions).await?;
+        if functions_exist {
+            claim::prepare_connections(&opened.pool).await;
+        }
         let lanes = LaneCache::default();
         lanes.reload(&opened.pool).await?;
         let (wake_state, outbox) = (Arc::new(WakeState::default()), Arc::new(Outbox::default()));

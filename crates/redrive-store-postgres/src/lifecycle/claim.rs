@@ -9,6 +9,7 @@ use redrive_core::store::{ClaimRequest, ClaimedJobs, WakeToken};
 use redrive_core::time::ceil_ms;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
@@ -16,7 +17,7 @@ use crate::limits;
 use crate::limits::claim::LimitedClaim;
 use crate::open::Inner;
 use crate::planned_function::PlannedFunction;
-use crate::pool::Parameter;
+use crate::pool::{Parameter, Pool};
 use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
 
@@ -71,6 +72,30 @@ impl PartialClaim {
         self.now = others.now;
         self.next_due = [self.next_due, others.next_due].into_iter().flatten().min();
     }
+}
+
+/// Opens some connections and lets the server plan the function of claims there. A claim that starts while an enqueue and a notification use
+/// connections would otherwise wait several milliseconds for the first use of another one.
+pub(crate) async fn prepare_connections(pool: &Pool) {
+    // A connection that cannot be prepared is opened when it is needed.
+    let _ = tokio::join!(claim_nothing(pool), claim_nothing(pool), claim_nothing(pool));
+}
+
+async fn claim_nothing(pool: &Pool) -> Result<()> {
+    let (no_texts, no_lanes, no_times, no_ids): (&[&str], &[i32], &[i64], &[Uuid]) = (&[], &[], &[], &[]);
+    let parameters: [Parameter<'_>; 10] = [
+        (&None::<i64>, Type::INT8),
+        (&no_texts, Type::TEXT_ARRAY),
+        (&no_texts, Type::TEXT_ARRAY),
+        (&0_i64, Type::INT8),
+        (&no_lanes, Type::INT4_ARRAY),
+        (&no_times, Type::INT8_ARRAY),
+        (&no_ids, Type::UUID_ARRAY),
+        (&"", Type::TEXT),
+        (&0_i64, Type::INT8),
+        (&false, Type::BOOL),
+    ];
+    pool.query(CLAIM_WHOLE_LANES.call(), &parameters).await.map(drop)
 }
 
 /// Claims at most `limit` jobs from lanes without limits. If there are limited lanes, and the caller has not claimed from them before, it

@@ -39,7 +39,8 @@ async fn claims_of_a_few_jobs_call_a_function_and_those_of_many_do_not() {
     assert_eq!(claim(&cluster.store, 99, TIMEOUT).await.len(), 1);
     cluster.enqueue(1).await;
     assert_eq!(claim(&cluster.store, 99, TIMEOUT).await.len(), 1);
-    assert_eq!(calls_after(cluster).await, 2);
+    // Three calls prepare connections when the store opens.
+    assert_eq!(calls_after(cluster).await, 3 + 2);
 }
 
 #[tokio::test]
