@@ -1,5 +1,6 @@
 //! Checks query plans, whatever the contents of the tables: for example, no claim sorts or scans a backlog.
 
+mod stored_plans;
 mod waits_and_reads;
 
 use std::fmt::Display;
@@ -147,22 +148,6 @@ impl Fixture {
              ROLLBACK; DEALLOCATE planned"
         );
         self.explained(text, &sql).await
-    }
-
-    /// Stores the plan of a statement, as a function of the database does, while the tables are as they are now.
-    async fn store_plan(&self, name: &str, statement: &Statement, types: &str, arguments: &[String]) {
-        let text = statement.text();
-        let sql =
-            format!("PREPARE {name} ({types}) AS {text};\nEXPLAIN EXECUTE {name} ({})", arguments.join(", "));
-        self.client.simple_query(&sql).await.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
-    }
-
-    /// Runs a statement with its stored plan, and returns the plan.
-    async fn stored_plan(&self, name: &str, arguments: &[String]) -> Plan {
-        let arguments = arguments.join(", ");
-        let sql =
-            format!("BEGIN; EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} ({arguments}); ROLLBACK");
-        self.explained(name, &sql).await
     }
 
     /// The only plan that `sql` returns.
@@ -335,58 +320,6 @@ fn claim_arguments(queues: &str, kinds: &str) -> Vec<String> {
     let mut arguments = vec![null(), format!("'{queues}'"), format!("'{kinds}'"), text(LIMIT)];
     arguments.extend(["'{}'", "'{}'", "'{}'", "'w'", "30000", "true"].map(text));
     arguments
-}
-
-/// A session plans the functions once, perhaps while the tables are empty, and uses the plans when they are large.
-#[tokio::test]
-async fn plans_that_are_stored_on_empty_tables_suit_large_ones() {
-    let fixture = Fixture::open(&[]).await;
-    let settings: Vec<String> = sql::PLAN_SETTINGS.iter().map(|setting| format!("SET {setting}")).collect();
-    let settings = settings.join("; ");
-    fixture.prepare(&settings).await;
-    let claim = "bigint, text[], text[], bigint, integer[], bigint[], uuid[], text, bigint, boolean";
-    let [one_lane, all_lanes] = [claim_arguments("{a}", "{x}"), claim_arguments("{}", "{}")];
-    let candidates = [null(), text("'{1,2,3,4,5,6,7,8}'"), text("'{t,t,t,t,f,f,f,f}'"), text(LIMIT)];
-    let partitions = array((0..LIMIT).map(|key| format!("a\u{1f}{key}")), "text");
-    let usage = usage_arguments(&partitions, false);
-    let of_usage = "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], boolean";
-    let (lifecycle, limits) = (sql::LIFECYCLE, sql::LIMITS);
-    let statements = [
-        ("claim_whole_lanes", lifecycle.statement("claim_whole_lanes"), claim, &one_lane[..], 2 * LIMIT + 2),
-        ("claim_by_due_time", lifecycle.statement("claim_by_due_time"), claim, &all_lanes, 8 * (LIMIT + 2)),
-        (
-            "claim_candidates",
-            limits.statement("claim_candidates"),
-            "bigint, integer[], boolean[], bigint",
-            &candidates,
-            8 * LIMIT,
-        ),
-        ("next_due", limits.statement("next_due"), "integer[]", &candidates[1..2], 8),
-        (
-            "find_partitions_to_serve",
-            limits.statement("find_partitions_to_serve"),
-            "text[]",
-            std::slice::from_ref(&partitions),
-            2 * LIMIT,
-        ),
-        ("count_usage", limits.statement("count_usage"), of_usage, &usage, 3 * LIMIT),
-    ];
-    for (name, statement, types, arguments, _) in &statements {
-        fixture.store_plan(name, statement, types, arguments).await;
-    }
-    // Filling the tables needs none of the settings, and is slow with them.
-    for sql in ["RESET ALL", BACKLOG, FAMILIES, &settings] {
-        fixture.prepare(sql).await;
-    }
-    for statistics in STATISTICS {
-        // New statistics make the session plan its statements again.
-        fixture.prepare(statistics).await;
-        for (name, _, _, arguments, most) in &statements {
-            fixture.stored_plan(name, arguments).await.reads_at_most(*most);
-        }
-        let claim = fixture.stored_plan("claim_whole_lanes", &one_lane).await;
-        claim.reads_in_order(&["ready", "jobs", "progress"]);
-    }
 }
 
 /// The arguments of the statement `count_usage`: the running jobs and recent starts of two queues and of these partitions.
