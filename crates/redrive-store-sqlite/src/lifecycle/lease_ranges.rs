@@ -70,6 +70,8 @@ impl LeaseRanges {
     /// Whether a lease has expired. Reads the leases only if one that was taken or extended earlier may have expired.
     pub(crate) fn has_expired(&mut self, conn: &Connection, now: Timestamp) -> Result<bool> {
         if self.earliest_end.is_none_or(|earliest| earliest <= now) {
+            // The file must also have the rows that an earlier call of this transaction has leased. Otherwise their end is forgotten.
+            self.write(conn)?;
             let mut statement = conn.prepare_cached(&EARLIEST_LEASE_END)?;
             let earliest: Option<i64> = statement.query_row((), |row| row.get(0))?;
             self.earliest_end = Some(Timestamp::from_ms(earliest.unwrap_or(i64::MAX)));

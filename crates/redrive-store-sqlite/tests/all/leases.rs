@@ -180,3 +180,17 @@ async fn a_large_claim_returns_the_jobs_in_order_and_as_they_are_after_the_claim
     assert_eq!(jobs, stored.into_iter().flatten().collect::<Vec<_>>());
     assert!(jobs.iter().all(|job| (job.state, job.attempt, job.epoch) == (State::Running, 1, 1)));
 }
+
+/// Concurrent calls share a transaction. A reclaim that looks for the first end of a lease must not overlook those of a claim before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_shares_its_transaction_with_a_reclaim_expires() {
+    for _ in 0..200 {
+        let file = File::new();
+        let store = file.open();
+        store.enqueue(vec![job(1)]).await.expect("enqueued");
+        let (claimed, _) = tokio::join!(biased; claim(&store, 1), reclaim(&store));
+        assert_eq!(claimed.len(), 1);
+        file.clock.advance(2 * LEASE);
+        assert_eq!(reclaim(&store).await.len(), 1, "nobody takes over the job");
+    }
+}

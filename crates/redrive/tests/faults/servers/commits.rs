@@ -14,7 +14,7 @@ use crate::{runner, workload};
 
 /// Texts by which the proxy recognises statements. Each occurs only in statements of its kind.
 const ENQUEUE: &[u8] = b"INSERT INTO redrive.jobs";
-const CLAIM: &[u8] = b"lanes_of_claim AS MATERIALIZED";
+const CLAIM: &[u8] = b"FROM redrive.claim_";
 const SETTLE: &[u8] = b"INSERT INTO redrive.attempts";
 
 /// Cuts a connection at the next statement of a kind.
