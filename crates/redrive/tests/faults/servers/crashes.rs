@@ -12,8 +12,12 @@ use crate::process::ChildProcess;
 use crate::workload::LEASE;
 use crate::{checks, runner, workload};
 
-/// Crashes of the server, half of them by a kill, half of them by an immediate shutdown.
-pub(crate) const CRASHES: usize = 6;
+/// The least number of crashes of the server.
+const CRASHES_MIN: usize = 6;
+/// The number of crashes after which the test fails, if they interrupted too few enqueues.
+const CRASHES_MAX: usize = 60;
+/// The least number of enqueues that the crashes must interrupt.
+const REPEATED_MIN: usize = 3;
 /// Jobs that do not end, so that killed nodes leave orphans.
 const HANGING: usize = 4;
 
@@ -23,12 +27,14 @@ pub(crate) fn killed_and_restarted_under_load() {
     let mut fixture = runtime.block_on(Fixture::open(&[]));
     let names = ["first", "second"];
     let mut nodes = names.map(|name| ChildProcess::start(fixture.node("work", name, rng.u64(..))));
-    for crash in [Postgres::kill, Postgres::stop_immediately].into_iter().cycle().take(CRASHES) {
+    let Fixture { server, nodes: working } = &mut fixture;
+    crash_repeatedly(working, &names, |number| {
         pause(&mut rng, 700..1300);
-        crash(&mut fixture.server);
+        let crash = if number % 2 == 0 { Postgres::kill } else { Postgres::stop_immediately };
+        crash(server);
         pause(&mut rng, 0..400);
-        fixture.server.restart();
-    }
+        server.restart();
+    });
     runtime.block_on(start_hanging_jobs(&fixture));
     let stopped_at = fixture::now();
     for node in &mut nodes {
@@ -41,8 +47,18 @@ pub(crate) fn killed_and_restarted_under_load() {
     assert!(acknowledged > 300, "only {acknowledged} jobs were acknowledged: the nodes did not get to work");
     let works_from = fixture::works_from(&history, stopped_at);
     println!("  {}", fixture::check_orphans(&history, stopped_at, works_from, LEASE));
-    println!("  {}", check_repeated_enqueues(&fixture, &names));
+    println!("  {}", describe_repeated_enqueues(&fixture, &names));
     println!("  {acknowledged} jobs acknowledged, {} in the store, all ended", end.jobs.len());
+}
+
+/// Crashes a server until enough enqueues were interrupted. A crash between two enqueues interrupts none.
+pub(crate) fn crash_repeatedly(nodes: &Nodes, names: &[&str], mut crash: impl FnMut(usize)) {
+    let mut crashes = 0;
+    while crashes < CRASHES_MIN || repeated_enqueues(nodes, names).len() < REPEATED_MIN {
+        assert!(crashes < CRASHES_MAX, "{CRASHES_MAX} crashes did not interrupt {REPEATED_MIN} enqueues");
+        crash(crashes);
+        crashes += 1;
+    }
 }
 
 /// Waits until both nodes run jobs, so that their kill leaves orphans.
@@ -61,16 +77,16 @@ pub(crate) fn pause(rng: &mut fastrand::Rng, ms: std::ops::Range<u64>) {
     std::thread::sleep(Duration::from_millis(rng.u64(ms)));
 }
 
-/// Checks that enqueues whose result was lost in a crash were repeated with the same ids.
-pub(crate) fn check_repeated_enqueues(fixture: &Nodes, names: &[&str]) -> String {
-    let mut had_taken_effect = 0;
-    let mut all = 0;
-    for name in names {
-        let file = fixture.journal(name).with_extension(AGAIN);
-        let again = std::fs::read_to_string(file).expect("the node has written the file");
-        all += again.lines().count();
-        had_taken_effect += again.lines().filter(|line| *line == "had taken effect").count();
-    }
-    assert!(all >= CRASHES / 2, "only {all} enqueues were repeated: the crashes did not interrupt enqueues");
-    format!("{all} enqueues repeated after a crash, {had_taken_effect} of them had taken effect")
+/// Describes the enqueues that were repeated because a crash interrupted them.
+pub(crate) fn describe_repeated_enqueues(nodes: &Nodes, names: &[&str]) -> String {
+    let all = repeated_enqueues(nodes, names);
+    let had_taken_effect = all.iter().filter(|line| *line == "had taken effect").count();
+    format!("{} enqueues repeated after a crash, {had_taken_effect} of them had taken effect", all.len())
+}
+
+/// A line for each enqueue whose result was lost, and which was repeated with the same id. A node that has not started has none.
+fn repeated_enqueues(nodes: &Nodes, names: &[&str]) -> Vec<String> {
+    let lines = |name: &&str| std::fs::read_to_string(nodes.journal(name).with_extension(AGAIN));
+    let texts: Vec<String> = names.iter().filter_map(|name| lines(name).ok()).collect();
+    texts.iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
 }

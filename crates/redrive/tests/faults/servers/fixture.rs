@@ -31,7 +31,7 @@ const RECLAIM_MAX: Duration = Duration::from_secs(5);
 /// A Postgres and the nodes on it.
 pub(crate) struct Fixture {
     pub(crate) server: Postgres,
-    nodes: Nodes,
+    pub(crate) nodes: Nodes,
 }
 
 impl Deref for Fixture {

@@ -3,7 +3,7 @@
 use redrive_testkit::history::HistoryEvent;
 use redrive_testkit::servers::{Redis, RedisCluster};
 
-use super::crashes::{CRASHES, check_repeated_enqueues, pause, start_hanging_jobs};
+use super::crashes::{crash_repeatedly, describe_repeated_enqueues, pause, start_hanging_jobs};
 use super::fixture::{self, Nodes};
 use crate::process::ChildProcess;
 use crate::workload::LEASE;
@@ -17,18 +17,18 @@ pub(crate) fn redis_killed_and_restarted_under_load() {
     let mut server = Redis::start_with(&[("appendfsync", "always")]);
     let nodes = Nodes::at(server.address());
     let mut working = start(&nodes, &mut rng);
-    for _ in 0..CRASHES {
+    crash_repeatedly(&nodes, &NAMES, |_| {
         pause(&mut rng, 700..1300);
         server.kill();
         pause(&mut rng, 0..400);
         server.restart();
-    }
+    });
     runner::runtime().block_on(start_hanging_jobs(&nodes));
     let stopped_at = fixture::now();
     end(&mut working);
     let history = finish(&nodes);
     println!("  {}", fixture::check_orphans(&history, stopped_at, stopped_at, LEASE));
-    println!("  {}", check_repeated_enqueues(&nodes, &NAMES));
+    println!("  {}", describe_repeated_enqueues(&nodes, &NAMES));
 }
 
 /// Moves a slot, then kills a primary and restarts it. The jobs on the other primaries continue meanwhile.
