@@ -1,6 +1,6 @@
 //! Runs one claimed attempt: loads the policy, checks the time budget, calls the handler and decides what follows.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::limits::OUTPUT_BYTES_MAX;
@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::engine::{Engine, ErrorChain, StoreTime, lock};
-use crate::handler::{AttemptNote, Context, Handler};
+use crate::handler::{Context, Handler};
 use crate::lease_table::{AbortReason, AttemptHandle};
 use crate::policy_cache::PolicyError;
 use crate::settle::EndedAttempt;
@@ -25,7 +25,6 @@ pub(crate) struct RunningAttempt {
     pub(crate) handle: Arc<AttemptHandle>,
     /// The store's time at the claim.
     pub(crate) claimed: StoreTime,
-    note: Arc<Mutex<Option<AttemptNote>>>,
     submitted: bool,
     _slot: OwnedSemaphorePermit,
     /// Present if this attempt probes whether the node's problem is over.
@@ -48,8 +47,7 @@ impl RunningAttempt {
         claimed: StoreTime,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        let note = Arc::default();
-        Self { engine, job, handle, claimed, note, submitted: false, _slot: slot, probe: None }
+        Self { engine, job, handle, claimed, submitted: false, _slot: slot, probe: None }
     }
 
     /// Makes this attempt probe whether the node's problem is over, if there is a permit.
@@ -127,8 +125,7 @@ impl RunningAttempt {
         Context {
             job: self.job.clone(),
             timeout,
-            stop: self.handle.stop.clone(),
-            note: self.note.clone(),
+            attempt: self.handle.clone(),
             store: Some((self.engine.store.clone(), self.claimed)),
         }
     }
@@ -177,7 +174,7 @@ impl RunningAttempt {
     }
 
     fn settlement(&self, outcome: &Outcome, verdict: Verdict, took: Duration) -> Settlement {
-        let note = lock(&self.note).take();
+        let note = lock(&self.handle.note).take();
         let ended = EndedAttempt { note, ..EndedAttempt::of(&self.job, self.claimed.now, took) };
         self.engine.build_settlement(ended, outcome, verdict)
     }
@@ -205,7 +202,7 @@ async fn call_handler(
 ) -> Result<Outcome, AbortReason> {
     let timeout = cx.timeout;
     // Unless the handler returns by itself, this also stops the tasks that it has started elsewhere.
-    let stop_guard = handle.stop.clone().drop_guard();
+    let stop_guard = handle.stop.drop_guard_ref();
     let call = async {
         tokio::select! {
             biased;

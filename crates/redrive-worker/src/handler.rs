@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::store::{Backend, SettleResult, Settlement, StoreError};
 use redrive_core::{Job, NewJob, Outcome, Timestamp, Verdict};
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::engine::{StoreTime, lock};
+use crate::lease_table::AttemptHandle;
 
 /// Runs attempts of one kind of job. Every async function or closure from [`Context`] to [`Outcome`] is a handler.
 ///
@@ -98,8 +99,7 @@ pub struct Context {
     pub job: Arc<Job>,
     /// The time after which this attempt is dropped, if it is limited.
     pub timeout: Option<Duration>,
-    pub(crate) stop: CancellationToken,
-    pub(crate) note: Arc<Mutex<Option<AttemptNote>>>,
+    pub(crate) attempt: Arc<AttemptHandle>,
     /// The retrying store, and the store's time at the claim. None without a worker.
     pub(crate) store: Option<(Arc<dyn Backend>, StoreTime)>,
 }
@@ -107,13 +107,7 @@ pub struct Context {
 impl Context {
     /// Creates a context without a worker, to test a handler on its own.
     pub fn detached(job: Job) -> Self {
-        Self {
-            timeout: job.timeout,
-            job: Arc::new(job),
-            stop: CancellationToken::new(),
-            note: Arc::default(),
-            store: None,
-        }
+        Self { timeout: job.timeout, job: Arc::new(job), attempt: Arc::default(), store: None }
     }
 
     /// The worker's store, which retries transient failures by the storage policy. None without a worker.
@@ -129,19 +123,19 @@ impl Context {
     /// Records a note about this attempt. It replaces the previous note. It is kept when the attempt is dropped, so after a
     /// timeout the attempt log shows how far the attempt got.
     pub fn note(&self, note: AttemptNote) {
-        *lock(&self.note) = Some(note);
+        *lock(&self.attempt.note) = Some(note);
     }
 
     /// Waits until the attempt is aborted. The handler's own future is dropped at that moment, so this is for tasks and blocking
     /// calls that the handler has started.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
-        self.stop.cancelled()
+        self.attempt.stop.cancelled()
     }
 
     /// Whether the attempt was aborted: the job was cancelled, the lease is lost, or the worker shuts down. Blocking code can
     /// check it at intervals, and a destructor can use it to distinguish an abort from a timeout.
     pub fn is_cancelled(&self) -> bool {
-        self.stop.is_cancelled()
+        self.attempt.stop.is_cancelled()
     }
 }
 

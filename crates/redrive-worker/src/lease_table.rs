@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::lock;
+use crate::handler::AttemptNote;
 
 /// A renewal also includes leases of the same duration that become due within this fraction (1/4) of their renewal interval.
 const EARLY_RENEWAL_DIVISOR: u32 = 4;
@@ -169,11 +170,13 @@ impl LeaseTable {
     }
 }
 
-/// Aborts one attempt, and knows whether it has ended.
+/// What an attempt shares with its handler and with the lease table: it aborts the attempt, and knows whether it has ended.
 #[derive(Default)]
 pub(crate) struct AttemptHandle {
     /// Cancelled when the attempt is aborted. The handler sees it through its context.
     pub(crate) stop: CancellationToken,
+    /// The handler's last note about the attempt.
+    pub(crate) note: Mutex<Option<AttemptNote>>,
     /// The duration of the lease, if the job sets one of its own.
     lease_duration: Option<Duration>,
     abort_reason: OnceLock<AbortReason>,
