@@ -43,6 +43,8 @@ pub struct Size {
     pub open_transaction: Duration,
     /// Jobs drained while the transaction is open, at least.
     pub open_transaction_jobs: usize,
+    /// The least time from the start of one round of that drain to the next. It bounds the size of the tables.
+    pub open_transaction_round: Duration,
     /// How long heartbeats are measured in each repeat: a multiple of ten seconds.
     pub heartbeats: Duration,
     /// Ended children of a live parent, which a prune must pass.
@@ -59,12 +61,17 @@ impl Size {
         picks: 200,
         open_transaction: Duration::from_secs(600),
         open_transaction_jobs: 10_000_000,
+        open_transaction_round: Duration::ZERO,
         heartbeats: Duration::from_secs(60),
         children: 1_000_000,
         repeats: 5,
     };
-    /// The same, with a transaction that stays open for an hour.
-    pub const LONG: Self = Self { open_transaction: Duration::from_secs(3600), ..Self::FULL };
+    /// The same, with a transaction that stays open for an hour. Without pauses, the tables would need about 100 GB.
+    pub const LONG: Self = Self {
+        open_transaction: Duration::from_secs(3600),
+        open_transaction_round: Duration::from_secs(5),
+        ..Self::FULL
+    };
     /// A short run.
     pub const QUICK: Self = Self {
         jobs: 50_000,
@@ -72,6 +79,7 @@ impl Size {
         picks: 60,
         open_transaction: Duration::from_secs(45),
         open_transaction_jobs: 0,
+        open_transaction_round: Duration::ZERO,
         heartbeats: Duration::from_secs(10),
         children: 200_000,
         repeats: 3,
@@ -79,7 +87,7 @@ impl Size {
 
     /// The payloads of drains and enqueues, the smallest first. There are fewer jobs with larger payloads, to bound the time.
     fn payloads(self) -> [Payload; 3] {
-        [(100, 1), (2 * 1024, 4), (32 * 1024, 20)]
+        [(100, 1), (2 * 1024, 2), (32 * 1024, 8)]
             .map(|(bytes, divisor)| Payload { bytes, jobs: self.jobs / divisor })
     }
 }
