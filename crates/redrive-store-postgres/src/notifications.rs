@@ -24,6 +24,9 @@ static NOTIFY: Statement = sql::WAKE.statement("notify");
 
 /// The time between two notifications of a node. A notification takes a lock that all notifying commits of the server share.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(10);
+/// How long the notification about new jobs waits if it wakes a worker of this node. That worker claims the jobs, and other nodes that try it
+/// at the same time would only make it slower.
+const LOCAL_CLAIM_TIME: Duration = Duration::from_millis(1);
 /// The first and the longest pause before the node tries to listen again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
@@ -52,8 +55,11 @@ impl Default for WakeState {
 }
 
 impl WakeState {
-    pub(crate) fn wake(&self) {
+    /// Wakes the workers of this node. Returns whether one was waiting.
+    pub(crate) fn wake(&self) -> bool {
+        let is_awaited = self.wakes.receiver_count() > 0;
         self.wakes.send_modify(|wakes| *wakes += 1);
+        is_awaited
     }
 
     pub(crate) fn cancel(&self) {
@@ -146,20 +152,52 @@ impl NodeMessage {
 /// Collects the message of the next notification.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    next: Mutex<NodeMessage>,
+    next: Mutex<OutgoingMessage>,
     filled: Notify,
 }
 
+#[derive(Debug, Default)]
+struct OutgoingMessage {
+    message: NodeMessage,
+    /// Whether to send it at once.
+    is_urgent: bool,
+}
+
 impl Outbox {
-    /// Adds to the message.
+    /// Adds to the message, and sends it at once.
     pub(crate) fn add(&self, add: impl FnOnce(&mut NodeMessage)) {
-        add(&mut self.next.lock().unwrap_or_else(PoisonError::into_inner));
+        self.add_to_next(add, true);
+    }
+
+    /// Adds to the message that jobs may have become claimable. Sends it at once unless a worker of this node claims them.
+    pub(crate) fn add_wake(&self, local_worker_claims: bool) {
+        self.add_to_next(|message| message.wake = true, !local_worker_claims);
+    }
+
+    fn add_to_next(&self, add: impl FnOnce(&mut NodeMessage), is_urgent: bool) {
+        let mut next = self.next();
+        add(&mut next.message);
+        next.is_urgent |= is_urgent;
+        drop(next);
         self.filled.notify_one();
     }
 
     async fn take(&self) -> NodeMessage {
-        self.filled.notified().await;
-        std::mem::take(&mut self.next.lock().unwrap_or_else(PoisonError::into_inner))
+        loop {
+            self.filled.notified().await;
+            if !self.next().is_urgent {
+                sleep(LOCAL_CLAIM_TIME).await;
+            }
+            let OutgoingMessage { message, .. } = std::mem::take(&mut *self.next());
+            // What was added during the sleep is sent already.
+            if message != NodeMessage::default() {
+                return message;
+            }
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, OutgoingMessage> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -289,6 +327,34 @@ mod tests {
         let started = tokio::time::timeout(Duration::from_secs(20), starting).await.expect("the start ends");
         let error = started.expect_err("nobody answers").explain();
         assert!(error.contains("did not answer within 100ms"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_notification_about_jobs_waits_while_a_local_worker_claims_them() {
+        let wait_of = async |add: fn(&Outbox)| {
+            let (outbox, started) = (Outbox::default(), tokio::time::Instant::now());
+            add(&outbox);
+            let message = outbox.take().await;
+            (message, started.elapsed())
+        };
+        let wake = || NodeMessage { wake: true, ..NodeMessage::default() };
+        assert_eq!(wait_of(|outbox| outbox.add_wake(false)).await, (wake(), Duration::ZERO));
+        assert_eq!(wait_of(|outbox| outbox.add_wake(true)).await, (wake(), LOCAL_CLAIM_TIME));
+        let both = |outbox: &Outbox| {
+            outbox.add_wake(true);
+            outbox.add(|message| message.cancel = true);
+        };
+        assert_eq!(wait_of(both).await, (NodeMessage { cancel: true, ..wake() }, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_twice() {
+        let outbox = Outbox::default();
+        outbox.add_wake(true);
+        // The second part runs while the first one sleeps.
+        tokio::join!(biased; outbox.take(), async { outbox.add_wake(true) });
+        let next = tokio::time::timeout(Duration::from_secs(1), outbox.take()).await;
+        assert!(next.is_err(), "{next:?}");
     }
 
     #[test]

@@ -208,8 +208,8 @@ impl Inner {
             // The store's own clock may have been set back.
             self.claim_positions().lower(Timestamp::from_ms(now));
         }
-        self.wake_state.wake();
-        self.outbox.add(|message| message.wake = true);
+        let local_worker_claims = self.wake_state.wake();
+        self.outbox.add_wake(local_worker_claims);
     }
 
     /// Wakes workers if jobs may have become claimable.
