@@ -206,9 +206,12 @@ claimed AS (
     {leased_columns}
   FROM clock, taken
   JOIN made ON made.lease_until = (SELECT clock.now FROM clock) + coalesce(taken.lease_ms, $9::bigint)
-  JOIN redrive.jobs ON jobs.id = taken.id
+  -- OFFSET 0 makes the planner look up each job by the index. A plan that is stored while the table is empty would read all of it.
+  CROSS JOIN LATERAL (SELECT * FROM redrive.jobs WHERE jobs.id = taken.id OFFSET 0) AS jobs
   -- Without a row in progress, the index is not read.
-  LEFT JOIN redrive.progress ON progress.id = CASE WHEN taken.progress THEN taken.id END
+  LEFT JOIN LATERAL (
+    SELECT * FROM redrive.progress WHERE progress.id = CASE WHEN taken.progress THEN taken.id END OFFSET 0
+  ) AS progress ON true
 ), next AS (
   SELECT min(later.due) AS due
   FROM wanted

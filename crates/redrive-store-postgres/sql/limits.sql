@@ -21,14 +21,15 @@ WHERE NOT lanes.idle AND (cardinality($1::text[]) = 0 OR lanes.queue = ANY ($1::
 
 -- name: count_usage
 -- Reads in one snapshot the numbers that a claim under limits needs: the limits of queues ($2), how many jobs run in the queues with limits
--- ($3) and in partitions ($5, counted up to $7; a partition without a row has none), how many started there within the intervals of their
--- rates ($4, $6; NULL without a rate), and the first job in the partitions with a strict order ($8). Must start after the locks are held,
--- because earlier counts are out of date. $9 whether to scan all index entries of the partitions. The result is the same, but the server
--- then marks dead entries, and later removes them.
+-- ($3) and in partitions ($5), how many started there within the intervals of their rates ($4, $6; NULL without a rate), and the first job
+-- in the partitions with a strict order ($8). Running jobs are counted up to $7, and left out if there are slots for all candidates of the
+-- partition ($9). Must start after the locks are held, because earlier counts are out of date. $10 whether to scan all index entries of the
+-- partitions. The result is the same, but the server then marks dead entries, and later removes them.
 WITH {clock}, queues AS MATERIALIZED (
   SELECT * FROM unnest($3::text[], $4::bigint[]) AS queues (scope, span)
 ), partitions AS MATERIALIZED (
-  SELECT * FROM unnest($5::text[], $6::bigint[], $7::bigint[], $8::boolean[]) AS partitions (scope, span, most, strict)
+  SELECT * FROM unnest($5::text[], $6::bigint[], $7::bigint[], $8::boolean[], $9::bigint[])
+    AS partitions (scope, span, most, strict, candidates)
 ), {first_running}
 SELECT 0 AS what, NULL AS scope, clock.now AS number, NULL::bigint AS at, NULL::uuid AS id, NULL::bytea AS value FROM clock
 UNION ALL
@@ -49,12 +50,12 @@ CROSS JOIN LATERAL (
     SELECT FROM redrive.slots
     WHERE slots.partition = partitions.scope
       AND slots.id >= CASE
-        WHEN $9::boolean THEN '00000000-0000-0000-0000-000000000000' ELSE (SELECT first_running.id FROM first_running)
+        WHEN $10::boolean THEN '00000000-0000-0000-0000-000000000000' ELSE (SELECT first_running.id FROM first_running)
       END
     ORDER BY slots.id LIMIT partitions.most
   ) AS running
 ) AS running
-WHERE running.jobs > 0
+WHERE partitions.most IS NOT NULL AND running.jobs > partitions.most - partitions.candidates
 UNION ALL
 SELECT 3, scopes.scope, started.jobs, started.at, NULL, NULL
 FROM (SELECT scope, span FROM queues UNION ALL SELECT scope, span FROM partitions) AS scopes, clock
@@ -84,7 +85,7 @@ WITH {clock}, wanted AS MATERIALIZED (
   SELECT wanted.priority, wanted.limited, wanted.lane, due.*
   FROM wanted, clock
   CROSS JOIN LATERAL (
-    SELECT ready.due, ready.id, ready.partition, ready.strict FROM redrive.ready
+    SELECT ready.ctid AS row_position, ready.due, ready.id, ready.partition, ready.strict FROM redrive.ready
     WHERE ready.lane = wanted.lane AND ready.due <= clock.now
     ORDER BY ready.due, ready.id
     LIMIT wanted.most
@@ -92,7 +93,7 @@ WITH {clock}, wanted AS MATERIALIZED (
   ORDER BY wanted.priority DESC, due.due, due.id
   LIMIT $4::bigint
 )
-SELECT first.lane, first.due, first.id, first.partition, first.strict
+SELECT first.row_position, first.id, first.lane, first.partition, first.strict
 FROM first
 WHERE first.limited
 ORDER BY first.priority DESC, first.due, first.id;
@@ -111,44 +112,47 @@ GROUP BY lanes.queue;
 -- Applies the decisions of a claim: leases some jobs and charges each an attempt, makes some wait for a slot, delays some, and records
 -- the starts that rates count. Changes nothing if one of the jobs is no longer ready, or locked by someone else, because the decisions
 -- about the others may depend on it. Then it returns the others as `found`, which stay locked. Otherwise it returns the claims that it
--- made, and which of their jobs have a row in progress. $1 the time; $2 to $4 lanes, due times and ids of the jobs; $5 the decisions:
--- 0 lease, 1 wait for a slot, 2 delay; $6 until when; $7 the queues and partitions whose rates count starts; $8 the worker; $9 its lease.
-WITH {clock}, decided AS MATERIALIZED (
-  SELECT * FROM unnest($2::integer[], $3::bigint[], $4::uuid[], $5::smallint[], $6::bigint[])
-    AS decided (lane, due, id, decision, until)
-), found AS MATERIALIZED (
-  SELECT row.position, decided.id FROM decided
-  -- OFFSET 0 makes the planner look up each row by the index. A join may read the whole table.
+-- made, and which of their jobs have a row in progress. $1 the time; $2 and $3 the jobs, and the positions of their rows; $4 those that wait
+-- for a slot; $5 those that are delayed, and $6 until when; $7 the queues and partitions whose rates count starts; $8 the worker; $9 its
+-- lease.
+WITH {clock}, found AS MATERIALIZED (
+  SELECT row.position, decided.id FROM unnest($2::uuid[], $3::tid[]) AS decided (id, position)
+  -- OFFSET 0 makes the planner look up each row by its position. Another job's row may be there if the row is gone.
   CROSS JOIN LATERAL (
     SELECT ready.ctid AS position FROM redrive.ready
-    WHERE ready.lane = decided.lane AND ready.due = decided.due AND ready.id = decided.id
+    WHERE ready.ctid = decided.position AND ready.id = decided.id
     OFFSET 0
     FOR UPDATE SKIP LOCKED
   ) AS row
 ), unready AS (
   DELETE FROM redrive.ready WHERE ctid = ANY (ARRAY(
-    SELECT found.position FROM found WHERE (SELECT count(*) FROM found) = cardinality($4::uuid[])
+    SELECT found.position FROM found WHERE (SELECT count(*) FROM found) = cardinality($2::uuid[])
   ))
   RETURNING ready.*
-), moved AS MATERIALIZED (
-  SELECT unready.*, decided.decision, decided.until FROM unready JOIN decided USING (id)
+), made_to_wait AS MATERIALIZED (
+  SELECT * FROM unready WHERE CASE WHEN cardinality($4::uuid[]) > 0 THEN id IN (SELECT unnest($4::uuid[])) ELSE false END
+), postponed AS MATERIALIZED (
+  SELECT unready.*, ($6::bigint[])[array_position($5::uuid[], id)] AS until FROM unready
+  WHERE CASE WHEN cardinality($5::uuid[]) > 0 THEN id IN (SELECT unnest($5::uuid[])) ELSE false END
 ), taken AS MATERIALIZED (
-  SELECT * FROM moved WHERE decision = 0
+  SELECT * FROM unready
+  WHERE CASE WHEN cardinality($4::uuid[]) + cardinality($5::uuid[]) > 0
+    THEN id NOT IN (SELECT unnest($4::uuid[] || $5::uuid[])) ELSE true END
 ),
 {lease_taken},
 slots AS (
   INSERT INTO redrive.slots (partition, id) SELECT partition, id FROM taken WHERE partition IS NOT NULL
 ), made_waiting AS (
   INSERT INTO redrive.waiting AS stored (id, due, lane, awaits, strict, partition)
-  SELECT id, due, lane, 3, strict, partition FROM moved WHERE decision = 1
+  SELECT id, due, lane, 3, strict, partition FROM made_to_wait
   ON CONFLICT (id) DO UPDATE SET
     due = excluded.due, awaits = 3, strict = excluded.strict, awaits_name = NULL, awaits_branch = NULL, awaits_failures = NULL
 ), delayed AS (
   INSERT INTO redrive.ready (lane, due, id, lease_ms, state, progress, awaiting, partition, strict)
-  SELECT lane, until, id, lease_ms, state, true, awaiting, partition, strict FROM moved WHERE decision = 2
+  SELECT lane, until, id, lease_ms, state, true, awaiting, partition, strict FROM postponed
 ), progressed AS (
   INSERT INTO redrive.progress (id, began_at, next_run_at)
-  SELECT moved.id, moved.due, moved.until FROM moved WHERE moved.decision = 2
+  SELECT id, due, until FROM postponed
   ON CONFLICT (id) DO UPDATE SET next_run_at = excluded.next_run_at
 ), started AS (
   INSERT INTO redrive.starts (at, scope, jobs)
@@ -162,9 +166,9 @@ slots AS (
   GROUP BY started.scope
 ), counted_waiting AS (
   INSERT INTO redrive.counts (lane, state, jobs)
-  SELECT lane, state, -count(*) FROM moved WHERE decision = 1 GROUP BY lane, state
+  SELECT lane, state, -count(*) FROM made_to_wait GROUP BY lane, state
   UNION ALL
-  SELECT lane, 3, count(*) FROM moved WHERE decision = 1 GROUP BY lane
+  SELECT lane, 3, count(*) FROM made_to_wait GROUP BY lane
 )
 SELECT
   ARRAY(SELECT made.claim FROM made) AS claims, ARRAY(SELECT taken.id FROM taken WHERE taken.progress) AS with_progress,
@@ -175,9 +179,12 @@ SELECT
 SELECT
   {leased_columns}
 FROM redrive.claims AS made CROSS JOIN unnest(made.ids) AS listed (id)
-JOIN redrive.jobs ON jobs.id = listed.id
+-- OFFSET 0 makes the planner look up each job by the index. A plan that is stored while the table is empty would read all of it.
+CROSS JOIN LATERAL (SELECT * FROM redrive.jobs WHERE jobs.id = listed.id OFFSET 0) AS jobs
 -- Without a row in progress, the index is not read.
-LEFT JOIN redrive.progress ON progress.id = CASE WHEN listed.id = ANY ($2::uuid[]) THEN listed.id END
+LEFT JOIN LATERAL (
+  SELECT * FROM redrive.progress WHERE progress.id = CASE WHEN listed.id = ANY ($2::uuid[]) THEN listed.id END OFFSET 0
+) AS progress ON true
 WHERE made.claim = ANY ($1::bigint[]);
 
 -- name: lock_scopes
@@ -192,28 +199,29 @@ WITH locked AS MATERIALIZED (
 SELECT records.id, records.value FROM all_locked
 LEFT JOIN redrive.records ON records.kind = 'quota' AND records.id = ANY ($3::text[]) AND records.value IS NOT NULL;
 
+-- name: find_slot_waiters
+-- Finds out whether a job waits for a slot in any partition, or has a strict order. Most often none does. Takes no lock. A job that starts to
+-- wait at the same time is not missed: the claim that made it wait looks for free slots after its commit.
+SELECT
+  -- The order makes the planner use the index. EXISTS would ignore it.
+  coalesce((
+    SELECT true FROM redrive.waiting WHERE waiting.awaits = 3 AND NOT waiting.strict
+    ORDER BY waiting.partition, waiting.lane, waiting.due, waiting.id LIMIT 1
+  ), false)
+  OR coalesce((SELECT true FROM redrive.ordered ORDER BY ordered.partition, ordered.id LIMIT 1), false) AS found;
+
 -- name: find_partitions_to_serve
--- Finds the partitions ($1) in which a job waits for a slot, or has a strict order. Takes no lock. A job that starts to wait at the same
--- time is not missed: the claim that made it wait looks for free slots after its commit.
-WITH anywhere AS MATERIALIZED (
-  -- Most often no job waits in any partition. Then the partitions are not looked up one by one.
-  SELECT
-    coalesce((
-      -- The order makes the planner use the index, here and below.
-      SELECT true FROM redrive.waiting WHERE waiting.awaits = 3 AND NOT waiting.strict
-      ORDER BY waiting.partition, waiting.lane, waiting.due, waiting.id LIMIT 1
-    ), false) AS is_waiting,
-    coalesce((SELECT true FROM redrive.ordered ORDER BY ordered.partition, ordered.id LIMIT 1), false) AS is_ordered
-)
-SELECT partitions.scope FROM anywhere, unnest($1::text[]) AS partitions (scope)
-WHERE CASE WHEN anywhere.is_waiting THEN coalesce((
+-- Finds those of the partitions ($1) in which a job waits for a slot, or has a strict order. Takes no lock, like the statement above.
+SELECT partitions.scope FROM unnest($1::text[]) AS partitions (scope)
+WHERE coalesce((
+    -- The order makes the planner use the index, here and below.
     SELECT true FROM redrive.waiting
     WHERE waiting.partition = partitions.scope AND waiting.awaits = 3 AND NOT waiting.strict
     ORDER BY waiting.lane, waiting.due, waiting.id LIMIT 1
-  ), false) ELSE false END
-  OR CASE WHEN anywhere.is_ordered THEN coalesce((
+  ), false)
+  OR coalesce((
     SELECT true FROM redrive.ordered WHERE ordered.partition = partitions.scope ORDER BY ordered.id LIMIT 1
-  ), false) ELSE false END;
+  ), false);
 
 -- name: read_partitions
 -- Reads in one snapshot the numbers that decide which jobs of partitions ($2) get free slots: how many jobs run, and how many

@@ -169,9 +169,9 @@ FROM clock LEFT JOIN settled ON true;
 -- name: settle_success
 -- Ends jobs with success, without an attempt to log or a follow-up: most settlements. Only for leases that this process got from a
 -- claim and has not settled, of jobs without a parent and without a strict order. The claim shuts out a worker whose lease was reclaimed
--- meanwhile. Leaves out claims that are no longer whole. Fails, as a whole, if one of the jobs was settled before: looking for that first
--- would make each insert slower. $2 to $5 the leases, with lane and attempt; $6 the partitions of the jobs, to free their slots; $7 claims
--- that have no other job left.
+-- meanwhile. Returns the leases that it did not settle: those of claims that are gone or no longer whole. Fails, as a whole, if one of the
+-- jobs was settled before: looking for that first would make each insert slower. $2 to $5 the leases, with lane and attempt; $6 the
+-- partitions of the jobs, to free their slots; $7 claims that have no other job left.
 WITH {clock}, releasing AS MATERIALIZED (
   -- If a claim ends here, this locks every claim of the batch as well, in the order in which all statements lock claims.
   SELECT claims.claim FROM redrive.claims
@@ -195,7 +195,7 @@ WITH {clock}, releasing AS MATERIALIZED (
     given.id, given.epoch, clock.now, fenced.started_at, given.attempt, 4, coalesce(given.id = ANY (fenced.cancels), false),
     fenced.worker
   FROM clock, given JOIN fenced ON fenced.claim = given.epoch >> 16 AND fenced.whole
-  RETURNING id
+  RETURNING id, epoch
 ), freed_slots AS (
   DELETE FROM redrive.slots WHERE ctid = ANY (ARRAY(
     SELECT slot.position FROM given
@@ -205,7 +205,8 @@ WITH {clock}, releasing AS MATERIALIZED (
       WHERE slots.partition = given.partition AND slots.id = given.id
       OFFSET 0
     ) AS slot
-    WHERE CASE WHEN given.partition IS NOT NULL THEN given.id IN (SELECT settled.id FROM settled) ELSE false END
+    WHERE CASE WHEN given.partition IS NOT NULL
+      THEN (given.id, given.epoch) IN (SELECT settled.id, settled.epoch FROM settled) ELSE false END
   ))
 ), released AS (
   DELETE FROM redrive.claims
@@ -214,11 +215,17 @@ WITH {clock}, releasing AS MATERIALIZED (
 ), counted AS (
   INSERT INTO redrive.counts (lane, state, jobs)
   SELECT lanes.lane, changes.state, changes.sign * lanes.jobs
-  FROM (SELECT given.lane, count(*) AS jobs FROM settled JOIN given USING (id) GROUP BY given.lane) AS lanes,
+  FROM (
+    SELECT given.lane, count(*) AS jobs FROM given
+    -- CASE makes the server look up each lease in a hash table. A join may compare each with every other.
+    WHERE CASE WHEN given.lane IS NOT NULL
+      THEN (given.id, given.epoch) IN (SELECT settled.id, settled.epoch FROM settled) ELSE false END
+    GROUP BY given.lane
+  ) AS lanes,
     (VALUES (2::smallint, -1), (4::smallint, 1)) AS changes (state, sign)
 )
-SELECT given.id, given.epoch, 4::smallint AS state, given.lane, given.partition
-FROM settled JOIN given USING (id);
+SELECT given.id, given.epoch FROM given
+WHERE (given.id, given.epoch) NOT IN (SELECT settled.id, settled.epoch FROM settled);
 
 -- name: extend
 -- Renews claims as a whole, and returns the jobs that someone asked to stop. Does not wait for locks: a claim that someone has locked is

@@ -5,7 +5,6 @@ mod tls;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::PostgresStore;
 use crate::call_batcher::CallBatcher;
 use crate::error::Result;
 use crate::lanes::{LaneCache, Lanes};
-use crate::lifecycle::claim;
+use crate::lifecycle::claim::{self, LastClaims};
 use crate::lifecycle::held_claims::HeldClaims;
 use crate::lifecycle::prune::PrunePositions;
 use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions, ScanSchedule};
@@ -87,7 +86,7 @@ impl PostgresStore {
             heartbeats,
             lanes,
             functions_exist,
-            last_claim_took_many: AtomicBool::new(false),
+            last_claims: LastClaims::default(),
             lease_positions: Mutex::default(),
             held_claims: Mutex::default(),
             prune_positions: Mutex::default(),
@@ -157,8 +156,7 @@ pub(crate) struct Inner {
     pub(crate) lanes: LaneCache,
     /// Whether the database has the functions of this build.
     pub(crate) functions_exist: bool,
-    /// Whether the last claim took more jobs than a function may take. The next one then sends the statement.
-    pub(crate) last_claim_took_many: AtomicBool,
+    pub(crate) last_claims: LastClaims,
     lease_positions: Mutex<LeasePositions>,
     held_claims: Mutex<HeldClaims>,
     prune_positions: Mutex<PrunePositions>,

@@ -15,18 +15,22 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::Result;
-use crate::lifecycle::claim as unlimited;
+use crate::lifecycle::{claim as unlimited, settle};
 use crate::limits::{claim as limited, locks, slots, usage};
 use crate::sql::PLAN_SETTINGS;
 
 /// Every function.
-static FUNCTIONS: [&PlannedFunction; 8] = [
+static FUNCTIONS: [&PlannedFunction; 12] = [
     &unlimited::CLAIM_WHOLE_LANES,
     &unlimited::CLAIM_BY_DUE_TIME,
+    &settle::SETTLE_SUCCESS,
     &limited::LANES_WITH_LIMITS,
     &limited::CLAIM_CANDIDATES,
     &limited::NEXT_DUE,
+    &limited::APPLY_CLAIM,
+    &limited::READ_LEASED,
     &locks::LOCK_SCOPES,
+    &slots::FIND_SLOT_WAITERS,
     &slots::FIND_PARTITIONS_TO_SERVE,
     &usage::COUNT_USAGE,
 ];
@@ -63,8 +67,8 @@ impl PlannedFunction {
     /// A statement that calls the function. It has the same parameters and rows.
     pub(crate) fn call(&self) -> &str {
         self.call.get_or_init(|| {
-            let count = self.parameters.split(',').count();
-            let parameters: Vec<String> = (1..=count).map(|number| format!("${number}")).collect();
+            let types = self.parameters.split(',').filter(|each| !each.is_empty());
+            let parameters: Vec<String> = types.zip(1..).map(|(_, number)| format!("${number}")).collect();
             format!("SELECT * FROM redrive.{}({})", self.full_name(), parameters.join(", "))
         })
     }

@@ -1,6 +1,7 @@
 //! Reads and writes the row of a job.
 
 pub(crate) mod insert;
+pub(crate) mod position;
 pub(crate) mod wait_condition;
 
 use std::sync::Arc;

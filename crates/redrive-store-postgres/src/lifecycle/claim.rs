@@ -1,10 +1,11 @@
 //! Leases due jobs, in the order of priority, due time and id across all matching lanes.
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use redrive_core::Timestamp;
+use redrive_core::limits::PAYLOAD_BYTES_MAX;
 use redrive_core::store::{ClaimRequest, ClaimedJobs, WakeToken};
 use redrive_core::time::ceil_ms;
 use tokio_postgres::Row;
@@ -28,8 +29,41 @@ pub(crate) static CLAIM_WHOLE_LANES: PlannedFunction =
 pub(crate) static CLAIM_BY_DUE_TIME: PlannedFunction =
     PlannedFunction::new(sql::LIFECYCLE, "claim_by_due_time", PARAMETERS, COLUMNS);
 
-/// A claim by a function takes at most this many jobs. The server keeps the whole answer of a function in memory before it sends any of it.
-const FEW_JOBS: usize = 32;
+/// A claim by a function takes about as many jobs as have payloads of this size together, but not fewer than [`FEW_JOBS`]. The server keeps
+/// the whole answer of a function in memory before it sends any of it.
+const FUNCTION_PAYLOAD_BYTES: usize = 1024 * 1024;
+pub(crate) const FEW_JOBS: usize = 32;
+
+/// What the last claims took. It decides whether the next one calls a function.
+#[derive(Debug)]
+pub(crate) struct LastClaims {
+    /// The mean size of the payloads.
+    payload_bytes: AtomicUsize,
+    /// Whether the last one took more jobs than a function does.
+    took_many: AtomicBool,
+}
+
+impl Default for LastClaims {
+    /// Before the first claim, payloads may have any size.
+    fn default() -> Self {
+        Self { payload_bytes: AtomicUsize::new(PAYLOAD_BYTES_MAX), took_many: AtomicBool::new(false) }
+    }
+}
+
+impl LastClaims {
+    /// How many jobs a function may take.
+    fn function_jobs_max(&self) -> usize {
+        (FUNCTION_PAYLOAD_BYTES / self.payload_bytes.load(Ordering::Relaxed).max(1)).max(FEW_JOBS)
+    }
+
+    fn record(&self, rows: &[JobRow]) {
+        let payloads = rows.iter().filter_map(|row| row.job.as_ref().ok()).map(|job| job.payload.len());
+        self.took_many.store(rows.len() > self.function_jobs_max(), Ordering::Relaxed);
+        if !rows.is_empty() {
+            self.payload_bytes.store(payloads.sum::<usize>() / rows.len(), Ordering::Relaxed);
+        }
+    }
+}
 
 pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<ClaimedJobs> {
     let wake = inner.wakes();
@@ -107,18 +141,15 @@ async fn claim_unlimited(
     limited_before: bool,
 ) -> Result<Option<PartialClaim>> {
     let mut first = None;
-    if inner.functions_exist && !inner.last_claim_took_many.load(Ordering::Relaxed) {
-        let few = limit.min(FEW_JOBS);
+    if inner.functions_exist && !inner.last_claims.took_many.load(Ordering::Relaxed) {
+        let few = limit.min(inner.last_claims.function_jobs_max());
         match claim_at_once(inner, request, few, limited_before, ClaimCall::Function).await? {
-            Some(claim) if claim.rows.len() == FEW_JOBS && limit > FEW_JOBS => first = Some(claim),
+            Some(claim) if claim.rows.len() == few && limit > few => first = Some(claim),
             claimed => return Ok(claimed),
         }
     }
     let left = limit - first.as_ref().map_or(0, |claim| claim.rows.len());
     let claimed = claim_at_once(inner, request, left, limited_before, ClaimCall::Statement).await;
-    if let Ok(Some(claim)) = &claimed {
-        inner.last_claim_took_many.store(claim.rows.len() > FEW_JOBS, Ordering::Relaxed);
-    }
     let Some(mut first) = first else { return claimed };
     // If there is no second claim, the caller gets the jobs that are leased already.
     if let Ok(Some(second)) = claimed {
@@ -191,6 +222,7 @@ async fn claim_at_once(
     }
     let rows = arriving.finish(inner).await?;
     inner.claim_positions().record_claim(&start, &rows, now);
+    inner.last_claims.record(&rows);
     Ok(Some(PartialClaim { rows, now, next_due }))
 }
 

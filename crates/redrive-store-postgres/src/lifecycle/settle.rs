@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use redrive_core::store::{SettleResult, Settlement};
-use redrive_core::{Lease, NewJob, Start, State};
+use redrive_core::{JobId, Lease, NewJob, Start, State};
 use redrive_sql::Statement;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -13,17 +13,27 @@ use uuid::Uuid;
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::lifecycle::enqueue::{self, HorizonCheck};
+use crate::lifecycle::held_claims::{HeldJob, claim_number};
 use crate::lifecycle::job_tree::{self, JobTree};
 use crate::lifecycle::settle_columns::{FollowUpColumns, SettlementColumns, key};
 use crate::limits::slots::give_slots;
 use crate::open::Inner;
+use crate::planned_function::PlannedFunction;
 use crate::pool::Executor;
 use crate::pool::Parameter;
 use crate::row;
 use crate::sql;
 
 static SETTLE: Statement = sql::SETTLE.statement("settle");
-static SETTLE_SUCCESS: Statement = sql::SETTLE.statement("settle_success");
+pub(crate) static SETTLE_SUCCESS: PlannedFunction = PlannedFunction::new(
+    sql::SETTLE,
+    "settle_success",
+    "bigint, uuid[], bigint[], integer[], integer[], text[], bigint[]",
+    &["id uuid, epoch bigint"],
+);
+
+/// The leases of more claims than this are settled without the function. Its stored plan compares each lease with each claim.
+const CLAIMS_IN_FUNCTION_MAX: usize = 8;
 
 /// Settles attempts. Also reports whether a slot became free, as far as this node knows.
 pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<(Vec<SettleResult>, bool)> {
@@ -32,21 +42,20 @@ pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<
     } else {
         None
     };
-    let Some(applied) = simple else { return settle_all(inner, settlements).await };
-    let vacated: BTreeSet<String> = applied.values().filter_map(|row| row.partition.clone()).collect();
-    let slot_given = !vacated.is_empty() && give_slots(inner, &vacated).await;
-    let slot_freed = slot_given || frees_slots(inner, &applied);
-    let succeeded = |settlement: &Settlement| applied.contains_key(&key(settlement.lease));
-    if settlements.iter().all(succeeded) {
+    let Some(settled) = simple else { return settle_all(inner, settlements).await };
+    let slot_given = !settled.vacated.is_empty() && give_slots(inner, &settled.vacated).await;
+    let slot_freed = slot_given || frees_slots(inner, settled.lanes);
+    if settled.left.is_empty() {
         return Ok((vec![SettleResult::Applied(State::Succeeded); settlements.len()], slot_freed));
     }
     // Others were taken away from this process, or their claim is no longer whole.
-    let others: Vec<Settlement> = settlements.iter().filter(|each| !succeeded(each)).cloned().collect();
+    let is_left = |settlement: &Settlement| settled.left.contains(&settlement.lease);
+    let others: Vec<Settlement> = settlements.iter().filter(|each| is_left(each)).cloned().collect();
     let (others, other_slot_freed) = settle_all(inner, &others).await?;
     let mut others = others.into_iter();
-    let result = |settlement: &Settlement| match succeeded(settlement) {
-        true => SettleResult::Applied(State::Succeeded),
-        false => others.next().unwrap_or(SettleResult::LeaseLost),
+    let result = |settlement: &Settlement| match is_left(settlement) {
+        true => others.next().unwrap_or(SettleResult::LeaseLost),
+        false => SettleResult::Applied(State::Succeeded),
     };
     Ok((settlements.iter().map(result).collect(), slot_freed || other_slot_freed))
 }
@@ -95,7 +104,7 @@ pub(crate) struct SettleOutcome {
 impl SettleOutcome {
     fn read(inner: &Inner, settlements: &[Settlement], rows: &[Row], mut tree: JobTree) -> Result<Self> {
         let mut applied = read_settled(rows)?;
-        let slot_freed = frees_slots(inner, &applied);
+        let slot_freed = frees_slots(inner, applied.values().map(|row| row.lane).collect());
         let mut results = Vec::with_capacity(settlements.len());
         for settlement in settlements {
             // Of several settlements under one lease, the first one was applied.
@@ -267,19 +276,38 @@ enum ApplyResult {
     EndsChildren(Vec<Uuid>),
 }
 
-/// Whether a job of a queue with limits was settled.
-fn frees_slots(inner: &Inner, applied: &HashMap<(Uuid, i64), SettledRow>) -> bool {
+/// Whether a job of a queue with limits was settled. `settled` are the lanes of the jobs.
+fn frees_slots(inner: &Inner, settled: BTreeSet<i32>) -> bool {
     let (limits, lanes) = (inner.known_limits(), inner.lanes.snapshot());
-    let mut queues = applied.values().filter_map(|row| lanes.get(row.lane)).map(|lane| &lane.queue);
+    let mut queues = settled.into_iter().filter_map(|lane| lanes.get(lane)).map(|lane| &lane.queue);
     limits.cover_any_queue() && queues.any(|queue| limits.cover_queue(queue))
+}
+
+/// Jobs that were ended with success, by leases that this process holds.
+struct SettledSuccesses {
+    lanes: BTreeSet<i32>,
+    /// The partitions whose slots became free.
+    vacated: BTreeSet<String>,
+    /// The leases that were not settled.
+    left: BTreeSet<Lease>,
+}
+
+impl SettledSuccesses {
+    fn new(leases: &[Lease], jobs: Vec<HeldJob>, left: BTreeSet<Lease>) -> Self {
+        let mut settled = Self { lanes: BTreeSet::new(), vacated: BTreeSet::new(), left };
+        for (lease, job) in leases.iter().zip(jobs) {
+            if !settled.left.contains(lease) {
+                settled.lanes.insert(job.lane);
+                settled.vacated.extend(job.partition);
+            }
+        }
+        settled
+    }
 }
 
 /// Ends jobs with success, by leases that this process holds. Returns None, and changes nothing, if it does not hold one of them, or if
 /// one of the jobs was settled before.
-async fn settle_successes(
-    inner: &Inner,
-    settlements: &[Settlement],
-) -> Result<Option<HashMap<(Uuid, i64), SettledRow>>> {
+async fn settle_successes(inner: &Inner, settlements: &[Settlement]) -> Result<Option<SettledSuccesses>> {
     let mut leases: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
     leases.sort_unstable();
     leases.dedup();
@@ -288,6 +316,29 @@ async fn settle_successes(
         let Some(jobs) = held.start_simple(&leases) else { return Ok(None) };
         (jobs, held.finished_with(&leases))
     };
+    match write_successes(inner, &leases, &jobs, &released).await {
+        Ok(left) => {
+            let done: Vec<Lease> = leases.iter().filter(|lease| !left.contains(lease)).copied().collect();
+            let mut held = inner.held_claims();
+            held.settled(&done, &released);
+            held.not_settled(&Vec::from_iter(left.iter().copied()), Vec::new());
+            Ok(Some(SettledSuccesses::new(&leases, jobs, left)))
+        }
+        Err(error) => {
+            inner.held_claims().not_settled(&leases, released);
+            // If a job was settled before, the answer to an earlier settlement was lost.
+            if error.is_duplicate() { Ok(None) } else { Err(error) }
+        }
+    }
+}
+
+/// Runs the statement `settle_success`. Returns the leases that it did not settle.
+async fn write_successes(
+    inner: &Inner,
+    leases: &[Lease],
+    jobs: &[HeldJob],
+    released: &[i64],
+) -> Result<BTreeSet<Lease>> {
     let (ids, epochs): (Vec<Uuid>, Vec<i64>) = leases.iter().copied().map(key).unzip();
     let lanes: Vec<i32> = jobs.iter().map(|job| job.lane).collect();
     let attempts: Vec<i32> = jobs.iter().map(|job| job.attempt).collect();
@@ -301,23 +352,17 @@ async fn settle_successes(
         (&partitions, Type::TEXT_ARRAY),
         (&released, Type::INT8_ARRAY),
     ];
-    let settled = inner.pool.query(&SETTLE_SUCCESS, &parameters).await;
-    let applied = settled.and_then(|rows| read_settled(&rows));
-    match &applied {
-        Ok(applied) => {
-            let (done, left): (Vec<Lease>, Vec<Lease>) =
-                leases.into_iter().partition(|lease| applied.contains_key(&key(*lease)));
-            let mut held = inner.held_claims();
-            held.settled(&done, &released);
-            held.not_settled(&left, Vec::new());
-        }
-        Err(_) => inner.held_claims().not_settled(&leases, released),
-    }
-    match applied {
-        // The answer to an earlier settlement was lost.
-        Err(error) if error.is_duplicate() => Ok(None),
-        applied => applied.map(Some),
-    }
+    let claims: BTreeSet<i64> = leases.iter().map(|lease| claim_number(lease.epoch)).collect();
+    let sql = match claims.len() <= CLAIMS_IN_FUNCTION_MAX {
+        true => inner.sql(&SETTLE_SUCCESS),
+        false => SETTLE_SUCCESS.statement(),
+    };
+    let rows = inner.pool.query(sql, &parameters).await?;
+    let lease = |row: &Row| {
+        let (id, epoch): (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(Lease { id: JobId(id), epoch: epoch.unsigned_abs() })
+    };
+    rows.iter().map(lease).collect()
 }
 
 /// The row of a settled job.

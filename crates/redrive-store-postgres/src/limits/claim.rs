@@ -14,19 +14,19 @@ use redrive_core::capacity::{Admission, Candidate, Capacity, LimitsByQueue};
 use redrive_core::store::ClaimRequest;
 use redrive_core::time::ceil_ms;
 use redrive_core::{JobId, Kind, Queue, QueueLimits, Timestamp};
-use redrive_sql::Statement;
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lifecycle::claim::PartialClaim;
+use crate::lifecycle::claim::{FEW_JOBS, PartialClaim};
 use crate::limits::usage::{CountExtent, LimitedPartition, count, count_queues, limited_partitions};
 use crate::limits::{locks, slots};
 use crate::open::Inner;
 use crate::planned_function::PlannedFunction;
 use crate::pool::{Executor, Parameter};
+use crate::row::position::RowPosition;
 use crate::row::{ArrivingJobs, JobRow};
 use crate::sql;
 
@@ -40,12 +40,18 @@ pub(crate) static CLAIM_CANDIDATES: PlannedFunction = PlannedFunction::new(
     sql::LIMITS,
     "claim_candidates",
     "bigint, integer[], boolean[], bigint",
-    &["lane integer, due bigint, id uuid, partition text, strict boolean"],
+    &["row_position tid, id uuid, lane integer, partition text, strict boolean"],
 );
 pub(crate) static NEXT_DUE: PlannedFunction =
     PlannedFunction::new(sql::LIMITS, "next_due", "integer[]", &["queue text, due bigint"]);
-static APPLY_CLAIM: Statement = sql::LIMITS.statement("apply_claim");
-static READ_LEASED: Statement = sql::LIMITS.statement("read_leased");
+pub(crate) static APPLY_CLAIM: PlannedFunction = PlannedFunction::new(
+    sql::LIMITS,
+    "apply_claim",
+    "bigint, uuid[], tid[], uuid[], uuid[], bigint[], text[], text, bigint",
+    &["claims bigint[], with_progress uuid[], found uuid[]"],
+);
+pub(crate) static READ_LEASED: PlannedFunction =
+    PlannedFunction::new(sql::LIMITS, "read_leased", "bigint[], uuid[]", &[sql::TYPED_JOB_COLUMNS]);
 
 /// The maximum number of rounds of one claim. Jobs that are still due after that wait for the next claim.
 const ROUNDS_MAX: usize = 16;
@@ -56,9 +62,9 @@ const READ_LEASED_PAUSE: Duration = Duration::from_millis(100);
 /// The row of a due job that a claim decides about.
 #[derive(Debug)]
 pub(crate) struct CandidateRow {
+    position: RowPosition,
     id: Uuid,
     pub(crate) lane: i32,
-    due: i64,
     pub(crate) partition: Option<String>,
     pub(crate) strict: bool,
 }
@@ -237,7 +243,7 @@ async fn claim_round(
         if counted.limits != scope.limits {
             return Ok((MadeClaims::default(), counted, Decisions { again: true, ..Decisions::default() }));
         }
-        decide_and_apply(client, request, scope, counted, due).await
+        decide_and_apply(inner, client, request, scope, counted, due).await
     });
     let claiming = claiming.await;
     if extent == CountExtent::Full {
@@ -247,7 +253,7 @@ async fn claim_round(
     let (made, capacity, mut decisions) = claiming?;
     let rows = read_leased(inner, &made).await;
     // A slot of these partitions may have become free meanwhile. The settlement that freed it did not see the new waiters yet.
-    if !decisions.waiting.is_empty() && slots::give_slots(inner, &decisions.waiting).await {
+    if !decisions.waiting_in.is_empty() && slots::give_slots(inner, &decisions.waiting_in).await {
         inner.wake();
         decisions.again = true;
     }
@@ -256,6 +262,7 @@ async fn claim_round(
 
 /// Decides about the candidates that are still ready and that nobody else has locked. Returns the claims that it made.
 async fn decide_and_apply(
+    inner: &Inner,
     client: &Client,
     request: &ClaimRequest,
     scope: &ClaimScope,
@@ -266,7 +273,7 @@ async fn decide_and_apply(
     loop {
         let mut capacity = counted.clone();
         let mut decisions = decide(&mut capacity, scope, &due);
-        match apply(client, request, &capacity, &decisions).await? {
+        match apply(inner, client, request, &capacity, &decisions).await? {
             Application::Done(claims) => {
                 // More jobs may be due behind those that were not found. If no job was found, the next claim looks for them.
                 decisions.again |= !were_all_found && !decisions.ids.is_empty();
@@ -301,9 +308,13 @@ async fn read_leased(inner: &Inner, made: &MadeClaims) -> Result<Vec<JobRow>> {
 async fn try_read_leased(inner: &Inner, made: &MadeClaims) -> Result<Vec<JobRow>> {
     let parameters: [Parameter<'_>; 2] =
         [(&made.claims, Type::INT8_ARRAY), (&made.with_progress, Type::UUID_ARRAY)];
+    let sql = match made.jobs <= FEW_JOBS {
+        true => inner.sql(&READ_LEASED),
+        false => READ_LEASED.statement(),
+    };
     let mut arriving = ArrivingJobs::new(inner.lanes.snapshot());
     let mut each = |row| arriving.read(row);
-    inner.pool.query_each(&READ_LEASED, &parameters, &mut each).await?;
+    inner.pool.query_each(sql, &parameters, &mut each).await?;
     arriving.finish(inner).await
 }
 
@@ -326,9 +337,9 @@ async fn read_candidates(
     let rows = client.run(inner.sql(&CLAIM_CANDIDATES), &parameters).await?;
     let candidate = |row: &Row| {
         Ok(CandidateRow {
+            position: row.try_get("row_position")?,
             id: row.try_get("id")?,
             lane: row.try_get("lane")?,
-            due: row.try_get("due")?,
             partition: row.try_get("partition")?,
             strict: row.try_get("strict")?,
         })
@@ -352,31 +363,37 @@ async fn lock(
     Ok(())
 }
 
-/// The decisions about candidates, as columns of the statement `apply_claim`.
+/// The decisions about candidates, as parameters of the statement `apply_claim`.
 #[derive(Default)]
 struct Decisions {
-    lanes: Vec<i32>,
-    due: Vec<i64>,
     ids: Vec<Uuid>,
-    codes: Vec<i16>,
-    until: Vec<Option<i64>>,
-    /// The partitions of the jobs that start to wait for a slot.
-    waiting: BTreeSet<String>,
+    positions: Vec<RowPosition>,
+    /// Those of the jobs that start to wait for a slot, and their partitions.
+    waiting: Vec<Uuid>,
+    waiting_in: BTreeSet<String>,
+    /// Those of the jobs that are delayed, and until when.
+    delayed: Vec<Uuid>,
+    until: Vec<i64>,
     again: bool,
 }
 
-/// The codes of decisions in the statement `apply_claim`.
-const LEASE: i16 = 0;
-const WAIT_FOR_SLOT: i16 = 1;
-const DELAY: i16 = 2;
-
 impl Decisions {
-    fn push(&mut self, job: &CandidateRow, code: i16, until: Option<Timestamp>) {
-        self.lanes.push(job.lane);
-        self.due.push(job.due);
+    fn add(&mut self, job: &CandidateRow, admission: Admission) {
+        self.again |= admission != Admission::Take;
+        match admission {
+            Admission::Skip => return,
+            Admission::Take => {}
+            Admission::WaitForSlot => {
+                self.waiting.push(job.id);
+                self.waiting_in.extend(job.partition.clone());
+            }
+            Admission::Delay(at) => {
+                self.delayed.push(job.id);
+                self.until.push(at.as_ms());
+            }
+        }
         self.ids.push(job.id);
-        self.codes.push(code);
-        self.until.push(until.map(Timestamp::as_ms));
+        self.positions.push(job.position);
     }
 }
 
@@ -385,17 +402,7 @@ fn decide(capacity: &mut Capacity, scope: &ClaimScope, due: &[CandidateRow]) -> 
     let mut decisions = Decisions::default();
     for job in due {
         let Some(queue) = scope.queue(job.lane) else { continue };
-        let admission = capacity.admit(queue, job.candidate());
-        decisions.again |= admission != Admission::Take;
-        match admission {
-            Admission::Take => decisions.push(job, LEASE, None),
-            Admission::Skip => {}
-            Admission::WaitForSlot => {
-                decisions.waiting.extend(job.partition.clone());
-                decisions.push(job, WAIT_FOR_SLOT, None);
-            }
-            Admission::Delay(at) => decisions.push(job, DELAY, Some(at)),
-        }
+        decisions.add(job, capacity.admit(queue, job.candidate()));
     }
     decisions
 }
@@ -412,12 +419,15 @@ enum Application {
 #[derive(Default)]
 struct MadeClaims {
     claims: Vec<i64>,
+    /// The number of their jobs.
+    jobs: usize,
     /// Those of their jobs that have a row in `progress`.
     with_progress: Vec<Uuid>,
 }
 
 /// Writes the decisions. Jobs that are found stay locked until the end of the transaction.
 async fn apply(
+    inner: &Inner,
     client: &Client,
     request: &ClaimRequest,
     capacity: &Capacity,
@@ -430,20 +440,21 @@ async fn apply(
     let scopes: Vec<&str> = started.map(|(scope, _)| scope.as_str()).collect();
     let parameters: [Parameter<'_>; 9] = [
         (&capacity.now.as_ms(), Type::INT8),
-        (&decisions.lanes, Type::INT4_ARRAY),
-        (&decisions.due, Type::INT8_ARRAY),
         (&decisions.ids, Type::UUID_ARRAY),
-        (&decisions.codes, Type::INT2_ARRAY),
+        (&decisions.positions, Type::TID_ARRAY),
+        (&decisions.waiting, Type::UUID_ARRAY),
+        (&decisions.delayed, Type::UUID_ARRAY),
         (&decisions.until, Type::INT8_ARRAY),
         (&scopes, Type::TEXT_ARRAY),
         (&request.worker.as_str(), Type::TEXT),
         (&ceil_ms(request.lease), Type::INT8),
     ];
-    let rows = client.run(&APPLY_CLAIM, &parameters).await?;
+    let rows = client.run(inner.sql(&APPLY_CLAIM), &parameters).await?;
     let row = rows.first().ok_or_else(Error::no_row)?;
     let Some(found) = row.try_get::<_, Option<Vec<Uuid>>>("found")? else {
         let (claims, with_progress) = (row.try_get("claims")?, row.try_get("with_progress")?);
-        return Ok(Application::Done(MadeClaims { claims, with_progress }));
+        let jobs = decisions.ids.len() - decisions.waiting.len() - decisions.delayed.len();
+        return Ok(Application::Done(MadeClaims { claims, jobs, with_progress }));
     };
     let found: HashSet<Uuid> = found.into_iter().collect();
     Ok(Application::NotFound(decisions.ids.iter().copied().filter(|id| !found.contains(id)).collect()))

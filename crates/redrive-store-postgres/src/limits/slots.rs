@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::locks;
 use crate::open::Inner;
 use crate::planned_function::PlannedFunction;
@@ -19,6 +19,8 @@ use crate::sql;
 
 static GIVE_SLOTS: Statement = sql::LIMITS.statement("give_slots");
 static READ_PARTITIONS: Statement = sql::LIMITS.statement("read_partitions");
+pub(crate) static FIND_SLOT_WAITERS: PlannedFunction =
+    PlannedFunction::new(sql::LIMITS, "find_slot_waiters", "", &["found boolean"]);
 pub(crate) static FIND_PARTITIONS_TO_SERVE: PlannedFunction =
     PlannedFunction::new(sql::LIMITS, "find_partitions_to_serve", "text[]", &["scope text"]);
 
@@ -136,6 +138,10 @@ fn announce(inner: &Inner, rows: &[Row]) -> Result<BTreeSet<Uuid>> {
 
 /// Leaves out the partitions in which nothing is to do, which are most. That needs no lock, and costs far less than reading their numbers.
 async fn find_partitions_to_serve(inner: &Inner, partitions: &BTreeSet<String>) -> Result<BTreeSet<String>> {
+    let rows = inner.pool.query(inner.sql(&FIND_SLOT_WAITERS), &[]).await?;
+    if !rows.first().ok_or_else(Error::no_row)?.try_get::<_, bool>("found")? {
+        return Ok(BTreeSet::new());
+    }
     let scopes: Vec<&str> = partitions.iter().map(String::as_str).collect();
     let rows = inner.pool.query(inner.sql(&FIND_PARTITIONS_TO_SERVE), &[(&scopes, Type::TEXT_ARRAY)]).await?;
     rows.iter().map(|row| Ok(row.try_get("scope")?)).collect()

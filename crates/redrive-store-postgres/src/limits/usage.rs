@@ -23,7 +23,7 @@ use crate::sql;
 pub(crate) static COUNT_USAGE: PlannedFunction = PlannedFunction::new(
     sql::LIMITS,
     "count_usage",
-    "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], boolean",
+    "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], bigint[], boolean",
     &["what integer, scope text, number bigint, at bigint, id uuid, value bytea"],
 );
 
@@ -41,6 +41,8 @@ pub(crate) struct LimitedPartition {
     limits: Limits,
     /// Whether one of the candidates must run in strict order.
     strict: bool,
+    /// The number of candidates.
+    candidates: i64,
 }
 
 /// The partitions of the candidates that have limits or a strict order.
@@ -58,6 +60,7 @@ pub(crate) fn limited_partitions<'a>(
             let partition = partitions.entry(key).or_default();
             partition.limits = limits;
             partition.strict |= job.strict;
+            partition.candidates += 1;
         }
     }
     partitions
@@ -102,7 +105,8 @@ pub(crate) async fn count(
     let slots: Vec<Option<i64>> =
         partitions.values().map(|partition| partition.limits.concurrency.map(i64::from)).collect();
     let strict: Vec<bool> = partitions.values().map(|partition| partition.strict).collect();
-    let parameters: [Parameter<'_>; 9] = [
+    let candidates: Vec<i64> = partitions.values().map(|partition| partition.candidates).collect();
+    let parameters: [Parameter<'_>; 10] = [
         (&inner.manual_now(), Type::INT8),
         (&scope.queues(), Type::TEXT_ARRAY),
         (&queues, Type::TEXT_ARRAY),
@@ -111,6 +115,7 @@ pub(crate) async fn count(
         (&intervals, Type::INT8_ARRAY),
         (&slots, Type::INT8_ARRAY),
         (&strict, Type::BOOL_ARRAY),
+        (&candidates, Type::INT8_ARRAY),
         (&(extent == CountExtent::Full), Type::BOOL),
     ];
     let mut capacity = Capacity::default();

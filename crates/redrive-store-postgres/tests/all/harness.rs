@@ -76,7 +76,12 @@ impl Cluster {
     }
 
     pub(crate) async fn enqueue(&self, count: usize) -> Vec<JobId> {
-        let jobs: Vec<NewJob> = (0..count).map(|_| self.job()).collect();
+        self.enqueue_with_payload(count, &[]).await
+    }
+
+    pub(crate) async fn enqueue_with_payload(&self, count: usize, payload: &[u8]) -> Vec<JobId> {
+        let job = || NewJob { payload: payload.to_vec(), ..self.job() };
+        let jobs: Vec<NewJob> = std::iter::repeat_with(job).take(count).collect();
         let ids = jobs.iter().map(|job| job.id).collect();
         self.store.enqueue(jobs).await.expect("enqueued");
         ids

@@ -23,6 +23,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::NoTls;
 use uuid::Uuid;
 
+use crate::sql;
+
 /// The timeout of every wait.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Counts running jobs in one snapshot: of the queue and of any key, without and with strict order.
@@ -117,6 +119,27 @@ async fn claim_ids(store: &PostgresStore, limit: usize) -> Vec<JobId> {
 async fn settle(store: &PostgresStore, job: &Job, verdict: Verdict) {
     let settled = store.settle(vec![Settlement::new(job.lease(), verdict)]).await.expect("settled");
     assert!(matches!(settled[..], [SettleResult::Applied(_)]), "{settled:?}");
+}
+
+/// After a claim has read a candidate, its row may be gone, and another job's row may be at the same position.
+#[tokio::test]
+async fn a_claim_takes_no_job_at_the_position_of_another() {
+    let fixture = Fixture::open().await;
+    let [wanted, other] = [(); 2].map(|()| fixture.job(Some("key"), Order::Any));
+    let (wanted, other) = (fixture.enqueue(vec![wanted]).await[0], fixture.enqueue(vec![other]).await[0]);
+    let apply = |position: &JobId| {
+        let position =
+            fixture.server.run(&format!("SELECT ctid FROM redrive.ready WHERE id = '{}'", position.0));
+        let jobs = format!("NULL, '{{{}}}', '{{\"{}\"}}'", wanted.0, position.trim());
+        fixture.server.run(&format!(
+            "PREPARE apply AS {}; EXECUTE apply ({jobs}, '{{}}', '{{}}', '{{}}', '{{}}', 'w', 30000)",
+            sql::LIMITS.statement("apply_claim").text()
+        ))
+    };
+    apply(&other);
+    assert_eq!((fixture.state(wanted).await, fixture.state(other).await), (State::Pending, State::Pending));
+    apply(&wanted);
+    assert_eq!((fixture.state(wanted).await, fixture.state(other).await), (State::Running, State::Pending));
 }
 
 const KEYS: usize = 24;

@@ -103,6 +103,11 @@ const FAILURES: usize = CHILDREN / 16;
 /// Without statistics, as after a sudden load, and with statistics.
 const STATISTICS: [&str; 2] = ["SELECT 1", "ANALYZE"];
 
+/// The types or arguments of a prepared statement. One without arguments has no parentheses.
+fn parenthesized(list: &str) -> String {
+    if list.is_empty() { String::new() } else { format!("({list})") }
+}
+
 /// A server with many jobs, and sessions that keep it as it is.
 struct Fixture {
     _server: Postgres,
@@ -140,8 +145,7 @@ impl Fixture {
 
     /// The same after another statement.
     async fn plan_after(&self, before: &str, text: &str, arguments: &[String]) -> Plan {
-        let arguments =
-            if arguments.is_empty() { String::new() } else { format!("({})", arguments.join(", ")) };
+        let arguments = parenthesized(&arguments.join(", "));
         // The first execution has a plan of its own for these arguments, like a statement that the store sends.
         let sql = format!(
             "BEGIN; {before}; PREPARE planned AS {text};\nEXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE planned {arguments}; \
@@ -326,7 +330,8 @@ fn claim_arguments(queues: &str, kinds: &str) -> Vec<String> {
 fn usage_arguments(partitions: &str, all_entries: bool) -> Vec<String> {
     let mut arguments = vec![null(), text("'{a,b}'"), text("'{a,b}'"), text("'{NULL,60000}'")];
     arguments.extend([partitions.to_owned(), repeat("NULL", LIMIT, "bigint")]);
-    arguments.extend([repeat(2, LIMIT, "bigint"), repeat("t", LIMIT, "boolean"), text(all_entries)]);
+    arguments.extend([repeat(2, LIMIT, "bigint"), repeat("t", LIMIT, "boolean"), repeat(1, LIMIT, "bigint")]);
+    arguments.push(text(all_entries));
     arguments
 }
 
@@ -429,33 +434,35 @@ async fn claims_under_limits_use_their_indexes() {
     let limits = |name| sql::LIMITS.statement(name);
     for statistics in STATISTICS {
         fixture.prepare(statistics).await;
-        let nulls = |kind| repeat("NULL", LIMIT, kind);
         let lanes = [text("'{1,2,3,4,5,6,7,8}'"), text("'{t,t,t,t,f,f,f,f}'")];
         let candidates = [&[null()], &lanes[..], &[text(LIMIT)]].concat();
         fixture.plan(&limits("claim_candidates"), &candidates).await.reads_at_most(8 * LIMIT);
         fixture.plan(&limits("next_due"), &lanes[..1]).await.reads_at_most(8);
-        let sql = "SELECT lane, due, id FROM redrive.ready WHERE partition IS NOT NULL AND due < 2000000000000 \
+        let sql = "SELECT id, ctid::text FROM redrive.ready WHERE partition IS NOT NULL AND due < 2000000000000 \
             ORDER BY lane, due, id LIMIT 100";
         let due = fixture.client.query(sql, &[]).await.expect("due jobs");
-        let due_columns = [
-            array(due.iter().map(|row| row.get::<_, i32>(0)), "integer"),
-            array(due.iter().map(|row| row.get::<_, i64>(1)), "bigint"),
-            array(due.iter().map(|row| row.get::<_, Uuid>(2)), "uuid"),
-        ];
+        let ids = array(due.iter().map(|row| row.get::<_, Uuid>(0)), "uuid");
+        let positions = array(due.iter().map(|row| format!("\"{}\"", row.get::<_, String>(1))), "tid");
         let partitions = array((0..LIMIT).map(|key| format!("a\u{1f}{key}")), "text");
         for all_entries in [false, true] {
             let usage = usage_arguments(&partitions, all_entries);
             // The queue has a start every second, and its rate counts those of a minute.
             fixture.plan(&limits("count_usage"), &usage).await.reads_at_most(3 * LIMIT);
         }
-        for decision in [0, 1, 2] {
-            let until = if decision == 2 { repeat(i64::MAX, LIMIT, "bigint") } else { nulls("bigint") };
-            let decisions =
-                [repeat(decision, LIMIT, "smallint"), until, text("'{}'"), text("'w'"), text(30_000)];
-            let apply = [&[text(2_000_000_000_000_i64)], &due_columns[..], &decisions].concat();
+        let (none, until) = (text("'{}'"), repeat(i64::MAX, LIMIT, "bigint"));
+        // All are leased, all wait for a slot, all are delayed.
+        for [waiting, delayed, until] in [
+            [none.clone(), none.clone(), none.clone()],
+            [ids.clone(), none.clone(), none.clone()],
+            [none.clone(), ids.clone(), until],
+        ] {
+            let jobs = [text(2_000_000_000_000_i64), ids.clone(), positions.clone()];
+            let decisions = [waiting, delayed, until, none.clone(), text("'w'"), text(30_000)];
+            let apply = [jobs.as_slice(), &decisions].concat();
             fixture.plan(&limits("apply_claim"), &apply).await.reads_at_most(LIMIT);
         }
         fixture.plan(&limits("read_leased"), &[text("'{5}'"), text("'{}'")]).await.reads_at_most(LIMIT);
+        fixture.plan(&limits("find_slot_waiters"), &[]).await.reads_at_most(1);
         let find = limits("find_partitions_to_serve");
         fixture.plan(&find, std::slice::from_ref(&partitions)).await.reads_at_most(2 * LIMIT);
         // Three waiting jobs of each of a hundred partitions, in each of four lanes.

@@ -3,24 +3,25 @@
 use redrive_sql::Statement;
 
 use super::{
-    BACKLOG, FAMILIES, Fixture, LIMIT, Plan, STATISTICS, array, claim_arguments, null, text, usage_arguments,
+    BACKLOG, FAMILIES, Fixture, LIMIT, Plan, STATISTICS, array, claim_arguments, null, parenthesized, text,
+    usage_arguments,
 };
 use crate::sql;
 
 impl Fixture {
     /// Stores the plan of a statement, as a function of the database does, while the tables are as they are now.
     async fn store_plan(&self, name: &str, statement: &Statement, types: &str, arguments: &[String]) {
-        let text = statement.text();
+        let (types, arguments) = (parenthesized(types), parenthesized(&arguments.join(", ")));
         let sql =
-            format!("PREPARE {name} ({types}) AS {text};\nEXPLAIN EXECUTE {name} ({})", arguments.join(", "));
+            format!("PREPARE {name} {types} AS {};\nEXPLAIN EXECUTE {name} {arguments}", statement.text());
         self.client.simple_query(&sql).await.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
     }
 
     /// Runs a statement with its stored plan, and returns the plan.
     async fn stored_plan(&self, name: &str, arguments: &[String]) -> Plan {
-        let arguments = arguments.join(", ");
+        let arguments = parenthesized(&arguments.join(", "));
         let sql =
-            format!("BEGIN; EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} ({arguments}); ROLLBACK");
+            format!("BEGIN; EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} {arguments}; ROLLBACK");
         self.explained(name, &sql).await
     }
 }
@@ -37,7 +38,8 @@ async fn plans_that_are_stored_on_empty_tables_suit_large_ones() {
     let candidates = [null(), text("'{1,2,3,4,5,6,7,8}'"), text("'{t,t,t,t,f,f,f,f}'"), text(LIMIT)];
     let partitions = array((0..LIMIT).map(|key| format!("a\u{1f}{key}")), "text");
     let usage = usage_arguments(&partitions, false);
-    let of_usage = "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], boolean";
+    let of_usage =
+        "bigint, text[], text[], bigint[], text[], bigint[], bigint[], boolean[], bigint[], boolean";
     let (lifecycle, limits) = (sql::LIFECYCLE, sql::LIMITS);
     let statements = [
         ("claim_whole_lanes", lifecycle.statement("claim_whole_lanes"), claim, &one_lane[..], 2 * LIMIT + 2),
@@ -50,6 +52,7 @@ async fn plans_that_are_stored_on_empty_tables_suit_large_ones() {
             8 * LIMIT,
         ),
         ("next_due", limits.statement("next_due"), "integer[]", &candidates[1..2], 8),
+        ("find_slot_waiters", limits.statement("find_slot_waiters"), "", &candidates[..0], 1),
         (
             "find_partitions_to_serve",
             limits.statement("find_partitions_to_serve"),
