@@ -7,7 +7,7 @@ use redrive_core::{Job, JobId, Lease, State, Store, Verdict};
 use redrive_store_postgres::{Options, PostgresStore};
 use redrive_testkit::ManualClock;
 
-use crate::harness::{Cluster, claim, reclaim, settle};
+use crate::harness::{Cluster, DIFFERENCE, claim, reclaim, settle};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -107,6 +107,7 @@ async fn settled_jobs_of_a_claim_are_not_reclaimed() {
     assert_eq!(settle(store, &third, Verdict::Complete(None)).await, SettleResult::LeaseLost);
     let states = "SELECT string_agg(state_name, ' ' ORDER BY id) FROM redrive.all_jobs";
     assert_eq!(fixture.cluster.server.run(states), "succeeded retrying running");
+    assert_eq!(fixture.cluster.server.run(DIFFERENCE), "0", "a late settlement changes no counts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -142,6 +142,23 @@ async fn a_claim_takes_no_job_at_the_position_of_another() {
     assert_eq!((fixture.state(wanted).await, fixture.state(other).await), (State::Running, State::Pending));
 }
 
+/// A claim decides about its candidates together. It leaves out one that a session has locked, and decides about the others again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_candidate_stops_no_claim_of_others() {
+    let fixture = Fixture::open().await;
+    fixture.set_limits(Some(limits(10, slots(1)))).await;
+    let ids = fixture.enqueue(["a", "b", "c"].map(|key| fixture.job(Some(key), Order::Any)).to_vec()).await;
+    let (session, connection) =
+        tokio_postgres::connect(&fixture.server.address(), NoTls).await.expect("connected");
+    tokio::spawn(connection);
+    let lock = format!("BEGIN; SELECT FROM redrive.ready WHERE id = '{}' FOR UPDATE", ids[0].0);
+    session.batch_execute(&lock).await.expect("locked");
+    let others = timeout(TIMEOUT / 4, claim_ids(&fixture.here, 10)).await.expect("the claim does not wait");
+    assert_eq!(others, ids[1..]);
+    session.batch_execute("ROLLBACK").await.expect("unlocked");
+    assert_eq!(claim_ids(&fixture.here, 10).await, ids[..1]);
+}
+
 const KEYS: usize = 24;
 const STRICT_KEYS: usize = 6;
 const JOBS: usize = 720;
