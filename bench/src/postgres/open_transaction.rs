@@ -101,7 +101,7 @@ impl Rounds {
         Ok(Self { store, policy, drained: 0 })
     }
 
-    /// Adds jobs that have ended, as a drain of so many jobs leaves them.
+    /// Adds this number of jobs that have ended, with the rows that a drain leaves of them.
     async fn add_ended_jobs(&mut self, database: &Database<'_>, jobs: usize) -> anyhow::Result<()> {
         // The drain creates the lane.
         self.drain(Duration::ZERO, ROUND, Duration::ZERO).await?;
