@@ -37,13 +37,14 @@ impl ReaderPool {
     /// Runs a read on a connection that no other read uses meanwhile.
     pub(crate) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let conn = self.take()?;
+        let running = RunningRead(self);
         let result = read(&conn);
         let mut connections = self.lock();
-        connections.used -= 1;
         if connections.idle.len() < IDLE_MAX {
             connections.idle.push(conn);
         }
-        self.returned.notify_one();
+        drop(connections);
+        drop(running);
         result
     }
 
@@ -52,19 +53,23 @@ impl ReaderPool {
     fn take(&self) -> Result<Connection> {
         let deadline = Instant::now() + WAIT_MAX;
         loop {
-            let idle = self.lock().take_idle();
-            let error = match idle.map_or_else(|| self.open(), Ok) {
-                Ok(conn) => return Ok(conn),
+            if let Some(conn) = self.lock().take_idle() {
+                return Ok(conn);
+            }
+            let error = match self.open() {
+                Ok(conn) => {
+                    self.lock().used += 1;
+                    return Ok(conn);
+                }
                 Err(error) => error,
             };
-            let mut connections = self.lock();
-            connections.used -= 1;
             let left = deadline.saturating_duration_since(Instant::now());
-            if connections.idle.is_empty() && (connections.used == 0 || left.is_zero()) {
-                return Err(error);
-            }
+            let is_awaited =
+                |connections: &mut ReaderConnections| connections.idle.is_empty() && connections.used > 0;
+            let waited = self.returned.wait_timeout_while(self.lock(), left, is_awaited);
+            let (connections, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if connections.idle.is_empty() {
-                drop(self.returned.wait_timeout(connections, left));
+                return Err(error);
             }
         }
     }
@@ -83,9 +88,20 @@ impl ReaderPool {
 }
 
 impl ReaderConnections {
-    /// Takes an idle connection, if there is one. Counts it, or the one that the caller opens, as used.
     fn take_idle(&mut self) -> Option<Connection> {
+        let conn = self.idle.pop()?;
         self.used += 1;
-        self.idle.pop()
+        Some(conn)
+    }
+}
+
+/// A read that uses a connection. Dropping it ends the use, also after a panic.
+struct RunningRead<'a>(&'a ReaderPool);
+
+impl Drop for RunningRead<'_> {
+    fn drop(&mut self) {
+        self.0.lock().used -= 1;
+        // Reads that wait get a connection, or their error if nobody uses one any more.
+        self.0.returned.notify_all();
     }
 }
