@@ -101,6 +101,8 @@ impl LeaseRanges {
     pub(crate) fn roll_back(&mut self) {
         self.roll_back_to(RangeSavepoint(0));
         self.unwritten.clear();
+        // It may have been read after a change that is now undone.
+        self.earliest_end = None;
     }
 
     /// Writes the changes of the transaction to the file.
