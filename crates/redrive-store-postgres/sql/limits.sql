@@ -3,7 +3,7 @@
 -- $1 is the current time in every statement that uses {clock}: NULL for the server's clock.
 
 -- fragment: first_running
--- An id that is not greater than that of any running job, or no row if no job runs. A count that starts there does not walk over the dead
+-- A lower bound for the ids of running jobs, or no row if no job runs. A count that starts there does not walk over the dead
 -- entries of jobs that have ended, which vacuum cannot remove while a transaction is open.
 first_running AS MATERIALIZED (
   SELECT claims.first_id AS id FROM redrive.claims ORDER BY claims.first_id LIMIT 1
@@ -22,8 +22,8 @@ WHERE NOT lanes.idle AND (cardinality($1::text[]) = 0 OR lanes.queue = ANY ($1::
 -- name: count_usage
 -- Reads in one snapshot the numbers that a claim under limits needs: the limits of queues ($2), how many jobs run in the queues with limits
 -- ($3) and in partitions ($5), how many started there within the intervals of their rates ($4, $6; NULL without a rate), and the first job
--- in the partitions with a strict order ($8). Running jobs are counted up to $7, and left out if there are slots for all candidates of the
--- partition ($9). Must start after the locks are held, because earlier counts are out of date. $10 whether to scan all index entries of the
+-- in the partitions with a strict order ($8). Running jobs are counted up to $7. A partition with a slot for each of its candidates ($9)
+-- returns no number. Must start after the locks are held, because earlier counts are out of date. $10 whether to scan all index entries of the
 -- partitions. The result is the same, but the server then marks dead entries, and later removes them.
 WITH {clock}, queues AS MATERIALIZED (
   SELECT * FROM unnest($3::text[], $4::bigint[]) AS queues (scope, span)
@@ -117,13 +117,15 @@ GROUP BY lanes.queue;
 -- lease.
 WITH {clock}, found AS MATERIALIZED (
   SELECT row.position, decided.id FROM unnest($2::uuid[], $3::tid[]) AS decided (id, position)
-  -- OFFSET 0 makes the planner look up each row by its position. Another job's row may be there if the row is gone.
+  -- OFFSET 0 makes the planner look up each row by its position. If the row is gone, another one may be there, even one of the same job.
   CROSS JOIN LATERAL (
     SELECT ready.ctid AS position FROM redrive.ready
-    WHERE ready.ctid = decided.position AND ready.id = decided.id
+    WHERE ready.ctid = decided.position AND ready.id = decided.id AND ready.due <= $1::bigint
     OFFSET 0
     FOR UPDATE SKIP LOCKED
   ) AS row
+  -- A move may have sealed the store since the candidates were read.
+  WHERE {store_is_not_sealed}
 ), unready AS (
   DELETE FROM redrive.ready WHERE ctid = ANY (ARRAY(
     SELECT found.position FROM found WHERE (SELECT count(*) FROM found) = cardinality($2::uuid[])

@@ -22,9 +22,9 @@ use crate::lanes::{LaneCache, Lanes};
 use crate::lifecycle::claim::{self, LastClaims};
 use crate::lifecycle::held_claims::HeldClaims;
 use crate::lifecycle::prune::PrunePositions;
-use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions, ScanSchedule};
+use crate::lifecycle::scan_start::{ClaimPositions, LeasePositions};
 use crate::limits::claim::KnownLimits;
-use crate::limits::usage::full_count_schedule;
+use crate::limits::usage::LimitedRoundState;
 use crate::notifications::{NotificationTasks, Outbox, WakeState};
 use crate::open::address::Address;
 use crate::planned_function::{self, PlannedFunction};
@@ -71,9 +71,9 @@ impl PostgresStore {
         } else {
             schema::check(&opened.pool).await?;
         }
-        let has_functions = async |client: &Client| planned_function::all_exist(client).await;
-        let functions_exist = opened.pool.with_timeout(options.call_timeout, has_functions).await?;
-        if functions_exist {
+        let are_usable = async |client: &Client| planned_function::are_usable(client).await;
+        let has_functions = opened.pool.with_timeout(options.call_timeout, are_usable).await?;
+        if has_functions {
             claim::prepare_connections(&opened.pool).await;
         }
         let lanes = LaneCache::default();
@@ -85,13 +85,13 @@ impl PostgresStore {
             pool,
             heartbeats,
             lanes,
-            functions_exist,
+            has_functions,
             last_claims: LastClaims::default(),
             lease_positions: Mutex::default(),
             held_claims: Mutex::default(),
             prune_positions: Mutex::default(),
             known_limits: Mutex::default(),
-            limited_claims: tokio::sync::Mutex::new(full_count_schedule()),
+            limited_round: tokio::sync::Mutex::default(),
             enqueue_batcher: CallBatcher::default(),
             remember_batcher: CallBatcher::default(),
             clock: options.clock,
@@ -154,15 +154,15 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) heartbeats: Arc<Pool>,
     pub(crate) lanes: LaneCache,
-    /// Whether the database has the functions of this build.
-    pub(crate) functions_exist: bool,
+    /// Whether this role can use the functions of this build.
+    pub(crate) has_functions: bool,
     pub(crate) last_claims: LastClaims,
     lease_positions: Mutex<LeasePositions>,
     held_claims: Mutex<HeldClaims>,
     prune_positions: Mutex<PrunePositions>,
     known_limits: Mutex<KnownLimits>,
-    /// Held during a round of a claim from queues with limits. Schedules full counts.
-    pub(crate) limited_claims: tokio::sync::Mutex<ScanSchedule>,
+    /// Held during a round of a claim from queues with limits.
+    pub(crate) limited_round: tokio::sync::Mutex<LimitedRoundState>,
     pub(crate) enqueue_batcher: CallBatcher<NewJob>,
     pub(crate) remember_batcher: CallBatcher<NewStep>,
     clock: Option<Arc<dyn Clock>>,
@@ -180,9 +180,9 @@ impl Inner {
         self.clock.as_ref().map(|clock| clock.now().as_ms())
     }
 
-    /// The statement that calls a function, or the function's own statement where the database has no functions.
+    /// The statement that calls a function, or the function's own statement for a role that cannot use the functions.
     pub(crate) fn sql(&self, function: &'static PlannedFunction) -> &'static str {
-        if self.functions_exist { function.call() } else { function.statement() }
+        if self.has_functions { function.call() } else { function.statement() }
     }
 
     /// The number of wake-ups so far.

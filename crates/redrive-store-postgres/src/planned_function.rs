@@ -105,16 +105,21 @@ pub(crate) async fn create_missing(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Whether the database has all functions of this build.
-pub(crate) async fn all_exist(client: &Client) -> Result<bool> {
-    Ok(missing(client).await?.is_empty())
+/// Whether the role can use all functions of this build.
+pub(crate) async fn are_usable(client: &Client) -> Result<bool> {
+    let usable = "coalesce(has_function_privilege(to_regprocedure(signature), 'EXECUTE'), false)";
+    Ok(functions_that(client, &format!("NOT {usable}")).await?.is_empty())
 }
 
 async fn missing(client: &Client) -> Result<Vec<String>> {
+    functions_that(client, "to_regprocedure(signature) IS NULL").await
+}
+
+/// The signatures of the functions of this build that meet a condition.
+async fn functions_that(client: &Client, condition: &str) -> Result<Vec<String>> {
     let signatures: Vec<String> = FUNCTIONS.iter().map(|function| function.signature()).collect();
-    let sql =
-        "SELECT signature FROM unnest($1::text[]) AS signature WHERE to_regprocedure(signature) IS NULL";
-    let rows = client.query_typed(sql, &[(&signatures, Type::TEXT_ARRAY)]).await?;
+    let sql = format!("SELECT signature FROM unnest($1::text[]) AS signature WHERE {condition}");
+    let rows = client.query_typed(&sql, &[(&signatures, Type::TEXT_ARRAY)]).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 

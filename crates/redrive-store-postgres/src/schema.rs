@@ -92,8 +92,10 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<u32> {
 
 /// Runs a part of the migration as one transaction, while no other node migrates.
 async fn under_lock<T>(client: &Client, call: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
-    client.batch_execute(&format!("{BEGIN}; SELECT pg_advisory_xact_lock({LOCK})")).await?;
-    let called = call().await;
+    let called = match client.batch_execute(&format!("{BEGIN}; SELECT pg_advisory_xact_lock({LOCK})")).await {
+        Ok(()) => call().await,
+        Err(error) => Err(error.into()),
+    };
     let end = if called.is_ok() { "COMMIT" } else { "ROLLBACK" };
     client.batch_execute(end).await?;
     called
@@ -101,7 +103,7 @@ async fn under_lock<T>(client: &Client, call: impl AsyncFnOnce() -> Result<T>) -
 
 /// Creates the functions of this build that are missing.
 async fn create_functions(client: &Client) -> Result<()> {
-    if planned_function::all_exist(client).await? {
+    if planned_function::are_usable(client).await? {
         return Ok(());
     }
     under_lock(client, async || planned_function::create_missing(client).await).await

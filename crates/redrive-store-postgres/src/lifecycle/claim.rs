@@ -29,8 +29,8 @@ pub(crate) static CLAIM_WHOLE_LANES: PlannedFunction =
 pub(crate) static CLAIM_BY_DUE_TIME: PlannedFunction =
     PlannedFunction::new(sql::LIFECYCLE, "claim_by_due_time", PARAMETERS, COLUMNS);
 
-/// A claim by a function takes about as many jobs as have payloads of this size together, but not fewer than [`FEW_JOBS`]. The server keeps
-/// the whole answer of a function in memory before it sends any of it.
+/// A function claims about as many jobs as have payloads of this size in total, and at least [`FEW_JOBS`]. The server keeps the whole answer of
+/// a function in memory before it sends any of it.
 const FUNCTION_PAYLOAD_BYTES: usize = 1024 * 1024;
 pub(crate) const FEW_JOBS: usize = 32;
 
@@ -141,15 +141,15 @@ async fn claim_unlimited(
     limited_before: bool,
 ) -> Result<Option<PartialClaim>> {
     let mut first = None;
-    if inner.functions_exist && !inner.last_claims.took_many.load(Ordering::Relaxed) {
+    if inner.has_functions && !inner.last_claims.took_many.load(Ordering::Relaxed) {
         let few = limit.min(inner.last_claims.function_jobs_max());
-        match claim_at_once(inner, request, few, limited_before, ClaimCall::Function).await? {
+        match claim_in_one_call(inner, request, few, limited_before, ClaimCall::Function).await? {
             Some(claim) if claim.rows.len() == few && limit > few => first = Some(claim),
             claimed => return Ok(claimed),
         }
     }
     let left = limit - first.as_ref().map_or(0, |claim| claim.rows.len());
-    let claimed = claim_at_once(inner, request, left, limited_before, ClaimCall::Statement).await;
+    let claimed = claim_in_one_call(inner, request, left, limited_before, ClaimCall::Statement).await;
     let Some(mut first) = first else { return claimed };
     // If there is no second claim, the caller gets the jobs that are leased already.
     if let Ok(Some(second)) = claimed {
@@ -169,7 +169,7 @@ enum ClaimCall {
 }
 
 /// Claims jobs from lanes without limits in one call.
-async fn claim_at_once(
+async fn claim_in_one_call(
     inner: &Inner,
     request: &ClaimRequest,
     limit: usize,

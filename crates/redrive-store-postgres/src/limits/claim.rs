@@ -146,7 +146,13 @@ pub(crate) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Limit
                 }
             }
             // The caller gets the jobs that earlier rounds leased.
-            Err(_) if !claimed.is_empty() => break,
+            Err(error) if !claimed.is_empty() => {
+                tracing::warn!(
+                    error = error.explain(),
+                    "a claim could not take all due jobs; jobs that it leased and could not read run when their leases have ended"
+                );
+                break;
+            }
             Err(error) => return Err(error),
         }
     }
@@ -223,20 +229,20 @@ async fn claim_round(
     left: usize,
 ) -> Result<RoundResult> {
     // Concurrent rounds of this node would read the same candidates, and wait for the same locks.
-    let mut full_counts = inner.limited_claims.lock().await;
-    let extent = if full_counts.try_start(Instant::now()) { CountExtent::Full } else { CountExtent::Running };
+    let mut round = inner.limited_round.lock().await;
+    let extent =
+        if round.full_counts.try_start(Instant::now()) { CountExtent::Full } else { CountExtent::Running };
     let mut counting = Duration::ZERO;
     let claiming = inner.pool.transaction(async |client| {
         let due = read_candidates(inner, client, scope, capacity, left).await?;
         let partitions = limited_partitions(scope, &due);
-        let started = Instant::now();
         // The client sends the second statement without waiting for the locks. The server runs it only after it has taken them.
-        let (locked, counted) = tokio::join!(
+        let ((locked, locked_at), counted) = tokio::join!(
             biased;
-            lock(inner, client, scope, &due, &partitions),
+            async { (lock(inner, client, scope, &due, &partitions).await, Instant::now()) },
             count(inner, client, scope, &partitions, extent),
         );
-        counting = started.elapsed();
+        counting = locked_at.elapsed();
         locked?;
         let counted = counted?;
         // Limits that changed meanwhile may need other locks.
@@ -247,9 +253,9 @@ async fn claim_round(
     });
     let claiming = claiming.await;
     if extent == CountExtent::Full {
-        full_counts.record(Instant::now(), counting);
+        round.full_counts.record(Instant::now(), counting);
     }
-    drop(full_counts);
+    drop(round);
     let (made, capacity, mut decisions) = claiming?;
     let rows = read_leased(inner, &made).await;
     // A slot of these partitions may have become free meanwhile. The settlement that freed it did not see the new waiters yet.

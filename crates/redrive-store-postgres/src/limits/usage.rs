@@ -30,9 +30,16 @@ pub(crate) static COUNT_USAGE: PlannedFunction = PlannedFunction::new(
 /// The time between two full counts while these are fast.
 const FULL_COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Schedules full counts.
-pub(crate) fn full_count_schedule() -> ScanSchedule {
-    ScanSchedule::new(FULL_COUNT_INTERVAL)
+/// What one round of a claim leaves for the next one of this node.
+#[derive(Debug)]
+pub(crate) struct LimitedRoundState {
+    pub(crate) full_counts: ScanSchedule,
+}
+
+impl Default for LimitedRoundState {
+    fn default() -> Self {
+        Self { full_counts: ScanSchedule::new(FULL_COUNT_INTERVAL) }
+    }
 }
 
 /// A partition whose running jobs a claim counts.

@@ -10,6 +10,7 @@ use redrive_core::queue_limits::{Limits, QUEUE_LIMITS, Rate};
 use redrive_core::records::{Precondition, RecordStore, RecordWrite};
 use redrive_core::steps::{NewStep, Step, StepKind, Steps};
 use redrive_core::store::{ClaimRequest, ReclaimRequest, SettleResult, Settlement, StoreError};
+use redrive_core::transfer::{MOVED_AWAY, SEALED};
 use redrive_core::{
     Job, JobId, Kind, NewJob, Order, Parent, Partition, PartitionKey, PolicyRef, Queue, QueueLimits, Reason,
     Start, State, StepName, Store, Timestamp, Verdict, WaitCondition, WorkerId, catalog,
@@ -20,7 +21,7 @@ use sqlx_core::connection::Connection as _;
 use sqlx_postgres::PgConnection;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::NoTls;
+use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 use crate::sql;
@@ -87,6 +88,14 @@ impl Fixture {
         node(&self.server).await.write(change).await.expect("written");
     }
 
+    /// A session of somebody else.
+    async fn session(&self) -> Client {
+        let (client, connection) =
+            tokio_postgres::connect(&self.server.address(), NoTls).await.expect("the server answers");
+        tokio::spawn(connection);
+        client
+    }
+
     async fn state(&self, id: JobId) -> State {
         self.here.get(vec![id]).await.expect("get").pop().flatten().expect("the job exists").state
     }
@@ -130,7 +139,7 @@ async fn a_claim_takes_no_job_at_the_position_of_another() {
     let apply = |position: &JobId| {
         let position =
             fixture.server.run(&format!("SELECT ctid FROM redrive.ready WHERE id = '{}'", position.0));
-        let jobs = format!("NULL, '{{{}}}', '{{\"{}\"}}'", wanted.0, position.trim());
+        let jobs = format!("{}, '{{{}}}', '{{\"{}\"}}'", 32_503_680_000_000_i64, wanted.0, position.trim());
         fixture.server.run(&format!(
             "PREPARE apply AS {}; EXECUTE apply ({jobs}, '{{}}', '{{}}', '{{}}', '{{}}', 'w', 30000)",
             sql::LIMITS.statement("apply_claim").text()
@@ -148,15 +157,36 @@ async fn a_locked_candidate_stops_no_claim_of_others() {
     let fixture = Fixture::open().await;
     fixture.set_limits(Some(limits(10, slots(1)))).await;
     let ids = fixture.enqueue(["a", "b", "c"].map(|key| fixture.job(Some(key), Order::Any)).to_vec()).await;
-    let (session, connection) =
-        tokio_postgres::connect(&fixture.server.address(), NoTls).await.expect("connected");
-    tokio::spawn(connection);
+    let session = fixture.session().await;
     let lock = format!("BEGIN; SELECT FROM redrive.ready WHERE id = '{}' FOR UPDATE", ids[0].0);
     session.batch_execute(&lock).await.expect("locked");
     let others = timeout(TIMEOUT / 4, claim_ids(&fixture.here, 10)).await.expect("the claim does not wait");
     assert_eq!(others, ids[1..]);
     session.batch_execute("ROLLBACK").await.expect("unlocked");
     assert_eq!(claim_ids(&fixture.here, 10).await, ids[..1]);
+}
+
+/// A move seals the store and then compares it with the new one, so nothing may be leased here afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_waited_for_its_locks_leases_nothing_from_a_sealed_store() {
+    let fixture = Fixture::open().await;
+    fixture.set_limits(Some(limits(10, slots(1)))).await;
+    fixture.enqueue(vec![fixture.job(Some("a"), Order::Any)]).await;
+    let session = fixture.session().await;
+    let all_locks =
+        "SELECT pg_advisory_lock(x'72656472'::integer, stripe) FROM generate_series(0, 511) AS stripe";
+    session.batch_execute(all_locks).await.expect("locked");
+    let here = fixture.here.clone();
+    let claiming = tokio::spawn(async move { claim_ids(&here, 10).await });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    while fixture.server.run(waiting) == "0" {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let (expect, value) = (Precondition::Any, Some(b"{}".to_vec()));
+    let seal = RecordWrite { kind: SEALED.to_owned(), id: MOVED_AWAY.to_owned(), expect, value };
+    fixture.there.write(seal).await.expect("sealed");
+    session.batch_execute("SELECT pg_advisory_unlock_all()").await.expect("unlocked");
+    assert_eq!(timeout(TIMEOUT, claiming).await.expect("the claim ends").expect("no panic"), []);
 }
 
 const KEYS: usize = 24;
@@ -183,9 +213,7 @@ async fn two_nodes_under_load_never_exceed_the_limits() {
         let (store, left) = ([&fixture.here, &fixture.there][number % 2].clone(), left.clone());
         workers.spawn(async move { work(&store, &left).await });
     }
-    let (client, connection) =
-        tokio_postgres::connect(&fixture.server.address(), NoTls).await.expect("the server answers");
-    tokio::spawn(connection);
+    let client = fixture.session().await;
     let (began, mut samples, mut most) = (Instant::now(), 0, [0; 4]);
     while left.load(Ordering::Relaxed) > 0 {
         assert!(began.elapsed() < TIMEOUT, "{} jobs are left", left.load(Ordering::Relaxed));
@@ -405,9 +433,7 @@ async fn a_slot_that_becomes_free_while_a_job_starts_to_wait_is_not_lost() {
     fixture.set_limits(Some(limits(10, slots(1)))).await;
     let enqueued = fixture.enqueue((0..2).map(|_| fixture.job(Some("a"), Order::Any)).collect()).await;
     let running = claim(&fixture.here, 1).await.pop().expect("the job is due");
-    let (client, connection) =
-        tokio_postgres::connect(&fixture.server.address(), NoTls).await.expect("the server answers");
-    tokio::spawn(connection);
+    let client = fixture.session().await;
     client.batch_execute(STOP_NEW_WAITERS).await.expect("a trigger");
     client.batch_execute("SELECT pg_advisory_lock(16)").await.expect("the lock");
     // The claim finds the only slot taken, and stops on its way to make the second job wait.
@@ -451,9 +477,7 @@ async fn a_sweep_gives_a_slot_that_nobody_gave() {
 async fn every_kind_of_enqueue_stores_the_partition_key() {
     let fixture = Fixture::open().await;
     let job = |key| fixture.job(Some(key), Order::Strict);
-    let (mut client, connection) =
-        tokio_postgres::connect(&fixture.server.address(), NoTls).await.expect("the server answers");
-    tokio::spawn(connection);
+    let mut client = fixture.session().await;
     let mut sqlx = PgConnection::connect(&fixture.server.address()).await.expect("the server answers");
     let (by_tokio, by_sqlx, first) = (job("tokio"), job("sqlx"), job("plain"));
     let mut transaction = client.transaction().await.expect("begun");

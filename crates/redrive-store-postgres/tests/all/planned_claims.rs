@@ -109,20 +109,25 @@ async fn functions_that_are_missing_are_named_and_created_by_the_next_node() {
     assert_eq!(claim(&cluster.store, 1, TIMEOUT).await.len(), 0);
 }
 
+/// A role that may use the tables. The functions are there only if they were before.
+const CREATE_WORKER: &str = "CREATE ROLE worker LOGIN;
+    GRANT USAGE ON SCHEMA redrive TO worker;
+    GRANT ALL ON ALL TABLES IN SCHEMA redrive TO worker;
+    GRANT ALL ON ALL SEQUENCES IN SCHEMA redrive TO worker";
+const REVOKE_EXECUTE: &str = "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA redrive FROM PUBLIC";
+
 #[tokio::test]
-async fn a_role_that_may_not_create_functions_claims_without_them() {
-    let cluster = Cluster::open(&[]).await;
-    cluster.server.run(DROP_FUNCTIONS);
-    cluster.server.run(
-        "CREATE ROLE worker LOGIN;
-         GRANT USAGE ON SCHEMA redrive TO worker;
-         GRANT ALL ON ALL TABLES IN SCHEMA redrive TO worker;
-         GRANT ALL ON ALL SEQUENCES IN SCHEMA redrive TO worker",
-    );
-    let address = cluster.server.address().replacen("redrive@", "worker@", 1);
-    assert_ne!(address, cluster.server.address());
-    let store = PostgresStore::open(&address, Options::default()).await.expect("the store opens");
-    assert_eq!(cluster.server.run(FUNCTIONS), "0");
-    cluster.enqueue(1).await;
-    assert_eq!(claim(&store, 1, TIMEOUT).await.len(), 1);
+async fn a_role_that_may_not_create_or_execute_functions_claims_without_them() {
+    for (change, functions) in [(DROP_FUNCTIONS, "0"), (REVOKE_EXECUTE, "12")] {
+        let cluster = Cluster::open(&[]).await;
+        cluster.server.run(change);
+        cluster.server.run(CREATE_WORKER);
+        let address = cluster.server.address().replacen("redrive@", "worker@", 1);
+        assert_ne!(address, cluster.server.address());
+        let store = PostgresStore::open(&address, Options::default()).await.expect("the store opens");
+        assert_eq!(cluster.server.run(FUNCTIONS), functions);
+        cluster.enqueue(1).await;
+        let claimed = claim(&store, 1, TIMEOUT).await;
+        assert_eq!(settle(&store, &claimed[0], Verdict::Complete(None)).await, SUCCEEDED, "{change}");
+    }
 }
