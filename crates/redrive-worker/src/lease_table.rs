@@ -170,7 +170,7 @@ impl LeaseTable {
     }
 }
 
-/// What an attempt shares with its handler and with the lease table: it aborts the attempt, and knows whether it has ended.
+/// The state that an attempt shares with its handler and with the lease table. Aborts the attempt, and records that it has ended.
 #[derive(Default)]
 pub(crate) struct AttemptHandle {
     /// Cancelled when the attempt is aborted. The handler sees it through its context.

@@ -45,15 +45,15 @@ pub(crate) async fn settle(inner: &Inner, settlements: &[Settlement]) -> Result<
     let Some(settled) = simple else { return settle_all(inner, settlements).await };
     let slot_given = !settled.vacated.is_empty() && give_slots(inner, &settled.vacated).await;
     let slot_freed = slot_given || frees_slots(inner, settled.lanes);
-    if settled.left.is_empty() {
+    if settled.unsettled.is_empty() {
         return Ok((vec![SettleResult::Applied(State::Succeeded); settlements.len()], slot_freed));
     }
     // Others were taken away from this process, or their claim is no longer whole.
-    let is_left = |settlement: &Settlement| settled.left.contains(&settlement.lease);
-    let others: Vec<Settlement> = settlements.iter().filter(|each| is_left(each)).cloned().collect();
+    let is_unsettled = |settlement: &Settlement| settled.unsettled.contains(&settlement.lease);
+    let others: Vec<Settlement> = settlements.iter().filter(|each| is_unsettled(each)).cloned().collect();
     let (others, other_slot_freed) = settle_all(inner, &others).await?;
     let mut others = others.into_iter();
-    let result = |settlement: &Settlement| match is_left(settlement) {
+    let result = |settlement: &Settlement| match is_unsettled(settlement) {
         true => others.next().unwrap_or(SettleResult::LeaseLost),
         false => SettleResult::Applied(State::Succeeded),
     };
@@ -289,14 +289,14 @@ struct SettledSuccesses {
     /// The partitions whose slots became free.
     vacated: BTreeSet<String>,
     /// The leases that were not settled.
-    left: BTreeSet<Lease>,
+    unsettled: BTreeSet<Lease>,
 }
 
 impl SettledSuccesses {
-    fn new(leases: &[Lease], jobs: Vec<HeldJob>, left: BTreeSet<Lease>) -> Self {
-        let mut settled = Self { lanes: BTreeSet::new(), vacated: BTreeSet::new(), left };
+    fn new(leases: &[Lease], jobs: Vec<HeldJob>, unsettled: BTreeSet<Lease>) -> Self {
+        let mut settled = Self { lanes: BTreeSet::new(), vacated: BTreeSet::new(), unsettled };
         for (lease, job) in leases.iter().zip(jobs) {
-            if !settled.left.contains(lease) {
+            if !settled.unsettled.contains(lease) {
                 settled.lanes.insert(job.lane);
                 settled.vacated.extend(job.partition);
             }
