@@ -105,3 +105,51 @@ impl Drop for RunningRead<'_> {
         self.0.returned.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::panics::catch;
+
+    use super::*;
+
+    #[test]
+    fn a_read_fails_at_once_if_no_connection_can_be_opened_and_none_is_in_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("redrive.db");
+        Connection::open(&path).and_then(|conn| conn.execute_batch("CREATE TABLE a (b)")).expect("a file");
+        let pool = ReaderPool::new(&path);
+        let panicked = catch("a read", || pool.with(|_| -> Result<()> { panic!("a test") }));
+        assert!(panicked.is_err());
+        std::fs::remove_file(&path).expect("removed");
+        let started = Instant::now();
+        assert!(pool.with(|_| Ok(())).is_err());
+        assert!(started.elapsed() < WAIT_MAX, "the read that panicked is over");
+    }
+
+    #[test]
+    fn a_read_that_can_open_no_connection_gets_that_of_another_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("redrive.db");
+        Connection::open(&path).and_then(|conn| conn.execute_batch("CREATE TABLE a (b)")).expect("a file");
+        let pool = ReaderPool::new(&path);
+        std::thread::scope(|scope| {
+            let (started, wait_for_start) = std::sync::mpsc::channel();
+            let (end, wait_for_end) = std::sync::mpsc::channel();
+            let pool = &pool;
+            scope.spawn(move || {
+                let read = pool.with(|_| {
+                    started.send(()).expect("the test waits");
+                    wait_for_end.recv().expect("the test says when");
+                    Ok(())
+                });
+                read.expect("read");
+            });
+            wait_for_start.recv().expect("the read starts");
+            std::fs::remove_file(&path).expect("removed");
+            let second = scope.spawn(move || pool.with(|_| Ok(())));
+            std::thread::sleep(Duration::from_millis(20));
+            end.send(()).expect("the read waits");
+            second.join().expect("no panic").expect("it gets the connection of the first read");
+        });
+    }
+}
