@@ -49,6 +49,12 @@ pub(super) fn figures(run: &Run<'_>) -> anyhow::Result<Vec<Figure>> {
     })?;
     drop(database);
     let held_last = last_rounds(&held, window);
+    // This part may have taken an hour.
+    eprintln!(
+        "next to the transaction: {} jobs, in the end {} /s",
+        held.len() * ROUND,
+        rates(held_last).median()
+    );
     let database = run.server.database();
     let free = setup::block_on(async {
         let mut rounds = Rounds::open(&database).await?;
@@ -108,7 +114,9 @@ impl Rounds {
         let client = probe::connect(&database.address()).await?;
         client.batch_execute(&ENDED_JOBS.replace("{jobs}", &jobs.to_string())).await?;
         // Autovacuum would otherwise do this during the measurement.
-        client.batch_execute("VACUUM ANALYZE; CHECKPOINT").await?;
+        for sql in ["VACUUM ANALYZE", "CHECKPOINT"] {
+            client.batch_execute(sql).await?;
+        }
         self.drained += jobs;
         Ok(())
     }
