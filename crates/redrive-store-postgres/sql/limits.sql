@@ -22,14 +22,14 @@ WHERE NOT lanes.idle AND (cardinality($1::text[]) = 0 OR lanes.queue = ANY ($1::
 -- name: count_usage
 -- Reads in one snapshot the numbers that a claim under limits needs: the limits of queues ($2), how many jobs run in the queues with limits
 -- ($3) and in partitions ($5), how many started there within the intervals of their rates ($4, $6; NULL without a rate), and the first job
--- in the partitions with a strict order ($8). Running jobs are counted up to $7. A partition with a slot for each of its candidates ($9)
--- returns no number. Must start after the locks are held, because earlier counts are out of date. $10 whether to scan all index entries of the
+-- in the partitions with a strict order ($8). Running jobs are counted up to $7. A partition returns its number only if it is
+-- greater than $9, and none if $7 is NULL. Must start after the locks are held, because earlier counts are out of date. $10 whether to scan all index entries of the
 -- partitions. The result is the same, but the server then marks dead entries, and later removes them.
 WITH {clock}, queues AS MATERIALIZED (
   SELECT * FROM unnest($3::text[], $4::bigint[]) AS queues (scope, span)
 ), partitions AS MATERIALIZED (
   SELECT * FROM unnest($5::text[], $6::bigint[], $7::bigint[], $8::boolean[], $9::bigint[])
-    AS partitions (scope, span, most, strict, candidates)
+    AS partitions (scope, span, most, strict, unreported)
 ), {first_running}
 SELECT 0 AS what, NULL AS scope, clock.now AS number, NULL::bigint AS at, NULL::uuid AS id, NULL::bytea AS value FROM clock
 UNION ALL
@@ -55,7 +55,7 @@ CROSS JOIN LATERAL (
     ORDER BY slots.id LIMIT partitions.most
   ) AS running
 ) AS running
-WHERE partitions.most IS NOT NULL AND running.jobs > partitions.most - partitions.candidates
+WHERE partitions.most IS NOT NULL AND running.jobs > partitions.unreported
 UNION ALL
 SELECT 3, scopes.scope, started.jobs, started.at, NULL, NULL
 FROM (SELECT scope, span FROM queues UNION ALL SELECT scope, span FROM partitions) AS scopes, clock

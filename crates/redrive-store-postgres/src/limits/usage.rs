@@ -52,6 +52,13 @@ pub(crate) struct LimitedPartition {
     candidates: i64,
 }
 
+impl LimitedPartition {
+    /// The greatest number of running jobs that leaves a slot for each candidate. None without a limit on running jobs.
+    fn unreported_running(&self) -> Option<i64> {
+        self.limits.concurrency.map(|slots| i64::from(slots) - self.candidates)
+    }
+}
+
 /// The partitions of the candidates that have limits or a strict order.
 pub(crate) fn limited_partitions<'a>(
     scope: &ClaimScope,
@@ -112,7 +119,9 @@ pub(crate) async fn count(
     let slots: Vec<Option<i64>> =
         partitions.values().map(|partition| partition.limits.concurrency.map(i64::from)).collect();
     let strict: Vec<bool> = partitions.values().map(|partition| partition.strict).collect();
-    let candidates: Vec<i64> = partitions.values().map(|partition| partition.candidates).collect();
+    // With this number of running jobs there are slots for all candidates, and core needs no number to admit them.
+    let unreported: Vec<Option<i64>> =
+        partitions.values().map(LimitedPartition::unreported_running).collect();
     let parameters: [Parameter<'_>; 10] = [
         (&inner.manual_now(), Type::INT8),
         (&scope.queues(), Type::TEXT_ARRAY),
@@ -122,7 +131,7 @@ pub(crate) async fn count(
         (&intervals, Type::INT8_ARRAY),
         (&slots, Type::INT8_ARRAY),
         (&strict, Type::BOOL_ARRAY),
-        (&candidates, Type::INT8_ARRAY),
+        (&unreported, Type::INT8_ARRAY),
         (&(extent == CountExtent::Full), Type::BOOL),
     ];
     let mut capacity = Capacity::default();
